@@ -46,7 +46,6 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// What has not been read yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }

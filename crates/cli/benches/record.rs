@@ -11,7 +11,7 @@
 
 use linux_perf_data::linux_perf_event_reader::EventRecord;
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
-use pmux::{Command, Running, Session};
+use pmux::{Command, Session};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -90,13 +90,14 @@ impl Bench {
         let rounds = if self.small { 1 } else { 5 };
         let programs: [&[&str]; 2] = [&["perf", "record", "-q"], &[env!("CARGO_BIN_EXE_pmux"), "record", "-q"]];
         let mut costs = [Vec::new(), Vec::new()];
-        let mut load = Load::start(load);
+        let mut load = Command::hold(["sh", "-c", load]).unwrap().release(&[]).unwrap();
         for _ in 0..rounds {
             for (program, costs) in programs.iter().zip(&mut costs) {
                 costs.push(self.record(program, options));
             }
         }
-        load.end(&self.session);
+        let _ = load.kill(9);
+        let _ = load.wait(&self.session);
         let median = |costs: &[Cost], of: fn(&Cost) -> f64| {
             let mut values: Vec<_> = costs.iter().map(of).collect();
             values.sort_by(f64::total_cmp);
@@ -161,20 +162,6 @@ impl Bench {
             let recorder = recorder.replace(pmux, "pmux");
             println!("  {ns:7.0} ns  {:+7.0} ns  {recorder}", ns - least[0]);
         }
-    }
-}
-
-/// Something to record, until it is ended.
-struct Load(Running);
-
-impl Load {
-    fn start(line: &str) -> Self {
-        Self(Command::hold(["sh", "-c", line]).unwrap().release(&[]).unwrap())
-    }
-
-    fn end(&mut self, session: &Session) {
-        let _ = self.0.kill(9);
-        let _ = self.0.wait(session);
     }
 }
 

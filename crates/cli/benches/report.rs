@@ -101,13 +101,8 @@ fn first_look(bench: &Bench, pmux: &str, folder: &Path) {
     command.release(&[]).unwrap().wait(&bench.session).unwrap();
     println!("\nthe first look at {:.1} MiB", mib(std::fs::metadata(&file).unwrap().len()));
     let nothing_kept = format!("env XDG_CACHE_HOME=/dev/null/none HOME=/dev/null/none {pmux}");
-    for (perf, pmux) in [
-        ("report --stdio", "report --stdio"),
-        ("report --stdio --no-children", "report --stdio --no-children"),
-        ("script", "script"),
-        ("script --no-inline", "script --no-inline"),
-    ] {
-        bench.compare(pmux, Cache::Warm, &format!("perf {perf}"), &format!("{nothing_kept} {pmux}"));
+    for what in ["report --stdio", "report --stdio --no-children", "script", "script --no-inline"] {
+        bench.compare(what, Cache::Warm, &format!("perf {what}"), &format!("{nothing_kept} {what}"));
     }
 }
 

@@ -9,16 +9,15 @@
 mod common;
 
 use common::records::{Reading, clock, on_cpus, subscribe};
-use common::role;
-use common::service::{Service, ServiceClient, on_cpu, on_task};
+use common::service::{Service, ServiceClient, cpu_clock, faults, on_cpu, on_task};
+use common::{Killed, role, set_mode};
 use pmux::Sharing;
-use pmux::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::abi::{Attr, EventType};
 use pmux::exact::{ExactTarget, GroupMode};
 use pmux::server_api::shared::wire::{EventOp, Handle, Open, Reply, Request, encode_request};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Memory of the kernel for one open event: 3,000 of them let `Slab` of `/proc/meminfo` grow by so much each, with Linux 6.18 on
@@ -37,11 +36,6 @@ fn micros(time: Duration, count: usize) -> f64 {
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
-}
-
-fn faults() -> Attr {
-    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-    Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() }
 }
 
 /// What becomes of an event that was opened. The kernel only notes one that is off; one that goes on has all of its CPU's or
@@ -91,18 +85,11 @@ fn directly(event: &pmux::Event, place: ExactTarget, count: usize, then: Then) -
 
 /// Opens as a client that connects to a socket; with `whose` in what is printed.
 fn opening(socket: &Path, whose: &str, count: usize, rounds: usize) {
-    let connect = || {
-        let mut client = ServiceClient::connect(socket);
-        client.greet();
-        client
-    };
     let session = pmux::Session::new().unwrap();
     let own = std::process::id().cast_signed();
     let places = [
         ("a task", "page-faults:u", ExactTarget::Task(own), on_task(own, &[faults()])),
-        ("a CPU", "cpu-clock", ExactTarget::Cpu(0), {
-            on_cpu(0, &[Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() }])
-        }),
+        ("a CPU", "cpu-clock", ExactTarget::Cpu(0), on_cpu(0, &[cpu_clock()])),
     ];
     for (what, name, place, open) in places {
         let event = pmux::Event::parse_with(name, session.catalog()).unwrap();
@@ -114,7 +101,7 @@ fn opening(socket: &Path, whose: &str, count: usize, rounds: usize) {
             let (mut shared, mut closing, mut alone) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..rounds {
                 alone.push(directly(&event, place, count, then));
-                let (open, close) = through(&mut connect(), &open, count, then);
+                let (open, close) = through(&mut ServiceClient::greeted(socket), &open, count, then);
                 shared.push(open);
                 closing.push(close);
             }
@@ -138,7 +125,7 @@ fn opening_as_user(service: &Service, count: usize, rounds: usize) {
 
 /// This program as another user, who may not look into the build's folder and has a copy in this one.
 fn client_of(folder: &Path) -> Command {
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    set_mode(folder, 0o755);
     let program = folder.join("client");
     role::copy(&program);
     let mut client = Command::new(program);
@@ -219,7 +206,6 @@ fn rate(service: &Service, clients: usize, each: usize) {
 /// So many clients ask for the same of all CPUs: what the kernel has open for all of them, and what the last ones waited.
 fn many_on_all_cpus(service: &Service, steps: &[usize]) {
     let cpus: Vec<u32> = pmux::Session::new().unwrap().online().iter().collect();
-    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let mut clients: Vec<ServiceClient> = Vec::new();
     for &step in steps {
         let mut times = Vec::new();
@@ -227,7 +213,7 @@ fn many_on_all_cpus(service: &Service, steps: &[usize]) {
             let mut client = service.client();
             let started = Instant::now();
             for &cpu in &cpus {
-                client.open(on_cpu(cpu, &[clock]));
+                client.open(on_cpu(cpu, &[cpu_clock()]));
             }
             times.push(micros(started.elapsed(), cpus.len()));
             clients.push(client);
@@ -284,30 +270,26 @@ fn subscribers(service: &Service, steps: &[usize], time: Duration) {
             let recorders: Vec<_> = (0..count).map(|_| perf_record()).collect();
             // They open their events one after the other, and all of them are slow at that.
             common::eventually("all record", || {
-                recorders.iter().all(|one| events_of(one.id().cast_signed()) > 0).then_some(())
+                recorders.iter().all(|one| events_of(one.0.id().cast_signed()) > 0).then_some(())
             });
             std::thread::sleep(Duration::from_millis(500));
-            let used = || recorders.iter().map(|one| cpu_time_of(one.id().cast_signed())).sum::<Duration>();
+            let used = || recorders.iter().map(|one| cpu_time_of(one.0.id().cast_signed())).sum::<Duration>();
             let before = used();
             std::thread::sleep(time);
-            let (used, events) = (used() - before, recorders.iter().map(|one| events_of(one.id().cast_signed())));
+            let (used, events) = (used() - before, recorders.iter().map(|one| events_of(one.0.id().cast_signed())));
             println!(
                 "{count} perf record of their own: {} events of the kernel; all of them together take {:.2} % of a core",
                 events.sum::<usize>(),
                 share(used)
             );
-            for mut one in recorders {
-                one.kill().unwrap();
-                one.wait().unwrap();
-            }
         }
     }
 }
 
-fn perf_record() -> Child {
+fn perf_record() -> Killed {
     let mut perf = Command::new("perf");
     perf.args(["record", "-e", "cpu-clock", "-F", "999", "-a", "-o", "/dev/null"]);
-    perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    Killed(perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 /// How many events of the kernel a process has open, as `/proc` says.
@@ -354,9 +336,8 @@ fn idle(service: &Service, clients: usize, time: Duration) {
 /// So many clients ask one question and have it shown in their pages: what the service takes for that, while it stands and while it
 /// counts.
 fn pages(service: &Service, clients: usize, time: Duration) {
-    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let mut conns: Vec<_> = (0..clients).map(|_| service.client()).collect();
-    let handles: Vec<Handle> = conns.iter_mut().map(|conn| conn.open(on_cpu(0, &[clock])).handles[0]).collect();
+    let handles: Vec<Handle> = conns.iter_mut().map(|conn| conn.open(on_cpu(0, &[cpu_clock()])).handles[0]).collect();
     let share = || {
         let used = cpu_time(service);
         std::thread::sleep(time);

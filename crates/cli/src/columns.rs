@@ -93,10 +93,8 @@ mod tests {
     #[test]
     fn texts_move_sideways() {
         assert_eq!((shifted("abcdef", 0), shifted("abcdef", 2)), ("abcdef".to_owned(), "…def".to_owned()));
-        assert_eq!(
-            (shifted("漢字漢", 2), shifted("ab", 2), shifted("", 9)),
-            ("…漢".to_owned(), String::new(), String::new())
-        );
+        assert_eq!(shifted("漢字漢", 2), "…漢");
+        assert_eq!((shifted("ab", 2), shifted("", 9)), (String::new(), String::new()));
     }
 
     #[test]

@@ -23,9 +23,7 @@ pub(crate) enum ControlCommand {
     Disable,
     /// Go on in another file.
     Snapshot,
-    /// End.
     Stop,
-    /// Answer.
     Ping,
 }
 

@@ -21,7 +21,6 @@ pub(crate) enum OpenFailure {
 const ENXIO: i32 = 6;
 const O_CLOEXEC: u32 = 0o2_000_000;
 
-/// Opens a file.
 pub(crate) fn open_path(path: &Path, how: &OpenOptions) -> Result<File, OpenFailure> {
     how.open(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => OpenFailure::Missing,

@@ -31,7 +31,9 @@ pub(crate) fn waiter() -> Result<Waiter, Failure> {
 /// A signal asks for the end: the command is told, unless the terminal has told it already.
 pub(crate) fn pass_on(signal: i32, child: Option<&mut Running>) {
     let Some(child) = child else { return };
-    let from_keys = matches!(signal, SIGINT | SIGQUIT) && is_in_foreground();
+    // A key of the terminal sends its signal to this process, and so to the command, which is in the same group.
+    let stat = || std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let from_keys = matches!(signal, SIGINT | SIGQUIT) && is_foreground(&stat());
     if !from_keys {
         // If it has ended just now, the next look finds it.
         let _ = child.kill(signal);
@@ -64,12 +66,6 @@ impl StatusLine {
         // When it fails, no user is left to see it.
         let _ = write!(std::io::stderr(), "\r\u{1b}[K{line}");
     }
-}
-
-/// Whether a key of the terminal sends its signal to this process, and so to the command, which is in the same group.
-fn is_in_foreground() -> bool {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    is_foreground(&stat)
 }
 
 /// Of `/proc/PID/stat`: whether the process group is the one in front of its terminal. Source: `proc_pid_stat(5)`.

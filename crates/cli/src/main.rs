@@ -41,36 +41,36 @@ mod top;
 mod view;
 mod watch;
 
-use options::{Invocation, Parsed};
+use options::Invocation;
 use pmux_ui::{stderr, style};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     ExitCode::from(match options::parse(std::env::args_os().collect()) {
-        Parsed::Show(shown) => shown.print(),
-        Parsed::Run(Invocation::Stat(options)) => stat::stat(&options),
-        Parsed::Run(Invocation::Timec(options)) => stat::timec(&options),
-        Parsed::Run(Invocation::List(options)) => inspect::list(&options),
-        Parsed::Run(Invocation::Explain(options)) => inspect::explain(&options),
-        Parsed::Run(Invocation::Plan(options)) => plan::plan(&options),
-        Parsed::Run(Invocation::Sim(_)) => sim::sim(std::env::args_os().skip(2)),
-        Parsed::Run(Invocation::Bench(options)) => bench::bench(&options),
-        Parsed::Run(Invocation::Run(options)) => run::run(&options),
-        Parsed::Run(Invocation::Watch(options)) => watch::watch(&options),
-        Parsed::Run(Invocation::Record(options)) => record::record(&options),
-        Parsed::Run(Invocation::Top(options)) => top::top(&options),
-        Parsed::Run(Invocation::Flight(options)) => flight::flight(&options),
-        Parsed::Run(Invocation::Report(options)) => report::report(&options),
-        Parsed::Run(Invocation::Script(options)) => script::script(&options),
-        Parsed::Run(Invocation::Flame(options)) => flame::flame(&options),
-        Parsed::Run(Invocation::Convert(options)) => convert::convert(&options),
-        Parsed::Run(Invocation::View(options)) => view::view(&options),
-        Parsed::Run(Invocation::Diff(options)) => diff::diff(&options),
-        Parsed::Run(Invocation::Timeline(options)) => timeline::timeline(&options),
-        Parsed::Run(Invocation::Serve(options)) => service::serve(&options),
-        Parsed::Run(Invocation::Status(options)) => service::status(&options),
-        Parsed::Run(Invocation::Completions(options)) => inspect::completions(&options),
-        Parsed::Run(Invocation::Man(options)) => inspect::manual(&options),
+        Err(shown) => options::show(&shown),
+        Ok(Invocation::Stat(options)) => stat::stat(&options),
+        Ok(Invocation::Timec(options)) => stat::timec(&options),
+        Ok(Invocation::List(options)) => inspect::list(&options),
+        Ok(Invocation::Explain(options)) => inspect::explain(&options),
+        Ok(Invocation::Plan(options)) => plan::plan(&options),
+        Ok(Invocation::Sim(_)) => sim::sim(std::env::args_os().skip(2)),
+        Ok(Invocation::Bench(options)) => bench::bench(&options),
+        Ok(Invocation::Run(options)) => run::run(&options),
+        Ok(Invocation::Watch(options)) => watch::watch(&options),
+        Ok(Invocation::Record(options)) => record::record(&options),
+        Ok(Invocation::Top(options)) => top::top(&options),
+        Ok(Invocation::Flight(options)) => flight::flight(&options),
+        Ok(Invocation::Report(options)) => report::report(&options),
+        Ok(Invocation::Script(options)) => script::script(&options),
+        Ok(Invocation::Flame(options)) => flame::flame(&options),
+        Ok(Invocation::Convert(options)) => convert::convert(&options),
+        Ok(Invocation::View(options)) => view::view(&options),
+        Ok(Invocation::Diff(options)) => diff::diff(&options),
+        Ok(Invocation::Timeline(options)) => timeline::timeline(&options),
+        Ok(Invocation::Serve(options)) => service::serve(&options),
+        Ok(Invocation::Status(options)) => service::status(&options),
+        Ok(Invocation::Completions(options)) => inspect::completions(&options),
+        Ok(Invocation::Man(options)) => inspect::manual(&options),
     })
 }
 

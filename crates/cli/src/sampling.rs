@@ -5,8 +5,7 @@
 use crate::failure::{Failure, failed};
 use crate::options::sampling::{CallGraph, DWARF, Frequency, Sampling};
 use crate::options::target::TargetSpec;
-use crate::stat::cpu_choice;
-use crate::stat::{EXEC_HELP, ended_by_exec};
+use crate::stat::{EXEC_HELP, cpu_choice, ended_by_exec};
 use pmux::record::{CallChain, Keep, Rate, RecordOptions, Recorder};
 use pmux::symbol::{CodeOf, FramePointers};
 use pmux::wait::{Token, Waiter, Wake};

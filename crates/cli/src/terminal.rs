@@ -72,7 +72,6 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal.
     pub(crate) fn enter(device: TerminalDevice) -> io::Result<Self> {
         let terminal = Terminal::new(CrosstermBackend::new(device.open()?))?;
         let hook = std::panic::take_hook();

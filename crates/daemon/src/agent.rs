@@ -55,21 +55,14 @@ impl SeccompAgent {
         let poll = Poll::new().map_err(|error| failed(&error))?;
         poll.add(&listener, LISTENER, Interest::Read).map_err(|error| failed(&error))?;
         poll.add(&woken, WAKE, Interest::Read).map_err(|error| failed(&error))?;
-        let entrance = Entrance {
-            listener,
-            poll,
-            _woken: woken,
-            service: service.map(Path::to_owned),
-            paranoid,
-            log: log.clone(),
-        };
+        let service = service.map(Path::to_owned);
+        let entrance = Entrance { listener, poll, _woken: woken, service, paranoid, log: log.clone() };
         let thread = std::thread::Builder::new().name("pmux-agent".to_owned());
         let thread = thread.spawn(move || entrance.run()).map_err(|error| failed(&error))?;
         log.write(Level::Info, format_args!("containers are taken in at {}", path.display()));
         Ok(Self { path: path.to_owned(), wake: Some(wake), thread: Some(thread) })
     }
 
-    /// Where it listens.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -85,7 +78,6 @@ impl Drop for SeccompAgent {
     }
 }
 
-/// What the thread has.
 struct Entrance {
     listener: UnixListener,
     poll: Poll,

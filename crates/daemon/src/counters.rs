@@ -80,20 +80,9 @@ impl Counters {
     pub fn new(session: &Session, turns: Multiplexing, kernel_ring_bytes: u64) -> Result<Self, String> {
         let streams = Streams::new(session, kernel_ring_bytes).map_err(|errno| format!("no epoll: {errno}"))?;
         let cgroups = Cgroups::new(session).map_err(|error| error.to_string())?;
-        Ok(Self {
-            session: session.clone(),
-            own: Credentials::own(),
-            cgroups,
-            turns,
-            paranoid: None,
-            selinux: Selinux::system(),
-            modules: HashMap::new(),
-            pmus: HashMap::new(),
-            round_ns: 0,
-            readings: Vec::new(),
-            streams,
-            seen: Vec::new(),
-        })
+        let (session, own, selinux) = (session.clone(), Credentials::own(), Selinux::system());
+        let (paranoid, modules, pmus, round_ns, readings, seen) = Default::default();
+        Ok(Self { session, own, cgroups, turns, paranoid, selinux, modules, pmus, round_ns, readings, streams, seen })
     }
 
     /// The session.
@@ -288,10 +277,6 @@ const fn totals(count: &Count) -> Totals {
     Totals { value: count.value, enabled_ns: count.enabled.0, running_ns: count.running.0 }
 }
 
-const fn moment(count: &Count, time_ns: u64) -> TimedTotals {
-    TimedTotals { totals: totals(count), time_ns }
-}
-
 impl Counting for Counters {
     type Group = OpenGroup;
     type Page = PageWriter;
@@ -376,8 +361,8 @@ impl Counting for Counters {
 
     fn read(&mut self, group: &OpenGroup, indices: &[usize], out: &mut Vec<Result<TimedTotals, i32>>) {
         let served = &group.served;
-        let tell =
-            |reading: Reading| reading.map(|count| moment(&count, served.now_ns())).map_err(|error| error.errno());
+        let moment = |count: Count| TimedTotals { totals: totals(&count), time_ns: served.now_ns() };
+        let tell = |reading: Reading| reading.map(moment).map_err(|error| error.errno());
         if let [index] = *indices {
             out.push(tell(served.read(index)));
             return;

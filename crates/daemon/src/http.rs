@@ -109,11 +109,10 @@ impl Access {
         let Self::Hosts(names) = self else { return true };
         let host = match value.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((address, port)) => {
-                return is_port(port) && address.parse::<std::net::Ipv6Addr>().is_ok();
+                let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_number);
+                return is_port && address.parse::<std::net::Ipv6Addr>().is_ok();
             }
-            None => value
-                .split_once(':')
-                .map_or(Some(value), |(host, port)| (port.bytes().all(|digit| digit.is_ascii_digit())).then_some(host)),
+            None => value.split_once(':').map_or(Some(value), |(host, port)| is_number(port).then_some(host)),
         };
         let Some(host) = host else { return false };
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
@@ -137,46 +136,40 @@ pub fn is_same(said: &str, token: &str) -> bool {
     said.len() == token.len() && differ == 0
 }
 
-fn is_port(text: &str) -> bool {
-    text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|digit| digit.is_ascii_digit())
 }
+
+const BAD: ParsedRequest = ParsedRequest::Invalid(Status::BadRequest);
 
 /// What has come of a request, and whether it may be answered.
 #[must_use]
 pub fn understand(bytes: &[u8], access: &Access) -> ParsedRequest {
     let Some(end) = end_of_head(bytes) else {
-        return if bytes.len() >= MOST_BYTES || !looks_like_one(bytes) {
-            ParsedRequest::Invalid(Status::BadRequest)
-        } else {
-            ParsedRequest::Incomplete
-        };
+        let is_none = bytes.len() >= MOST_BYTES || !looks_like_one(bytes);
+        return if is_none { BAD } else { ParsedRequest::Incomplete };
     };
-    let Some(head) = bytes.get(..end).and_then(|head| std::str::from_utf8(head).ok()) else {
-        return ParsedRequest::Invalid(Status::BadRequest);
-    };
+    let Some(head) = bytes.get(..end).and_then(|head| std::str::from_utf8(head).ok()) else { return BAD };
     let mut lines = head.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
-    let [method, target, version] = words[..] else { return ParsedRequest::Invalid(Status::BadRequest) };
+    let [method, target, version] = words[..] else { return BAD };
     if !matches!(version, "HTTP/1.1" | "HTTP/1.0") || !is_token(method) || !target.starts_with('/') {
-        return ParsedRequest::Invalid(Status::BadRequest);
+        return BAD;
     }
     let (mut openmetrics, mut host, mut authorization) = (false, None, None);
     for line in lines {
-        let Some((name, value)) = line.split_once(':').filter(|(name, _)| is_token(name)) else {
-            return ParsedRequest::Invalid(Status::BadRequest);
-        };
-        let length_is_none = || value.trim() == "0";
+        let Some((name, value)) = line.split_once(':').filter(|(name, _)| is_token(name)) else { return BAD };
         if name.eq_ignore_ascii_case("transfer-encoding")
-            || (name.eq_ignore_ascii_case("content-length") && !length_is_none())
+            || (name.eq_ignore_ascii_case("content-length") && value.trim() != "0")
         {
             // The server takes no body.
-            return ParsedRequest::Invalid(Status::BadRequest);
+            return BAD;
         }
         if name.eq_ignore_ascii_case("host") && host.replace(value.trim()).is_some() {
-            return ParsedRequest::Invalid(Status::BadRequest);
+            return BAD;
         }
         if name.eq_ignore_ascii_case("authorization") && authorization.replace(value.trim()).is_some() {
-            return ParsedRequest::Invalid(Status::BadRequest);
+            return BAD;
         }
         if name.eq_ignore_ascii_case("accept") && value.contains("application/openmetrics-text") {
             openmetrics = true;

@@ -92,13 +92,8 @@ impl Log {
         };
         // Without a thread nothing is said, and the service goes on.
         let _ = std::thread::Builder::new().name("pmux-log".to_owned()).spawn(write);
-        let inner = Inner {
-            least: AtomicU8::new(least as u8),
-            left_out,
-            lines: Some(lines),
-            written: Mutex::new(written),
-            style,
-        };
+        let (least, written) = (AtomicU8::new(least as u8), Mutex::new(written));
+        let inner = Inner { least, left_out, lines: Some(lines), written, style };
         Self { inner: Arc::new(inner) }
     }
 

@@ -55,12 +55,8 @@ impl Payers {
     /// As this machine is configured now.
     #[must_use]
     pub fn look_up() -> Self {
-        let mut payers = Self {
-            own_user: own_user(),
-            own: Credentials::own(),
-            subordinate: Vec::new(),
-            read_at: FileState::NotRead,
-        };
+        let (own_user, own) = (own_user(), Credentials::own());
+        let mut payers = Self { own_user, own, subordinate: Vec::new(), read_at: FileState::NotRead };
         payers.refresh();
         payers
     }

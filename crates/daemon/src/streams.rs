@@ -40,9 +40,7 @@ impl Counters {
     pub fn cpus_changed(&mut self) {
         self.streams.cpus_changed();
     }
-}
 
-impl Counters {
     /// With whose rights a client is given records, if it may have them. The kernel decides once more when they are opened; here it is
     /// asked also where equal ones are open already.
     fn may_record(&mut self, peer: &Peer, wanted: &Subscription) -> Result<Acting, Refused> {
@@ -81,10 +79,6 @@ impl Counters {
     }
 }
 
-fn id(tid: u32) -> i32 {
-    i32::try_from(tid).unwrap_or(-1)
-}
-
 impl Streaming for Counters {
     type Stream = StreamId;
     type File = OwnedFd;
@@ -108,9 +102,8 @@ impl Streaming for Counters {
             return u64::MAX;
         }
         let process = peer.process.map_or(0, pmux::server_api::locked_memory_of);
-        pmux::server_api::ring_memory_per_cpu()
-            .saturating_mul(self.session().online().len() as u64)
-            .saturating_add(process)
+        let cpus = self.session().online().len() as u64;
+        pmux::server_api::ring_memory_per_cpu().saturating_mul(cpus).saturating_add(process)
     }
 
     fn subscribe(&mut self, peer: &Peer, wanted: &Subscription) -> Result<(StreamId, Vec<OwnedFd>), Refused> {
@@ -118,7 +111,9 @@ impl Streaming for Counters {
         let scope = match &wanted.scope {
             Scope::Cpus(cpus) if cpus.is_empty() => StreamScope::AllCpus,
             Scope::Cpus(cpus) => StreamScope::Cpus(cpus.iter().copied().collect()),
-            Scope::Tasks(tasks) => StreamScope::Tasks(tasks.iter().map(|&tid| id(tid)).collect()),
+            Scope::Tasks(tasks) => {
+                StreamScope::Tasks(tasks.iter().map(|&tid| i32::try_from(tid).unwrap_or(-1)).collect())
+            }
         };
         let Subscription { attrs, ring_bytes, wake_bytes, .. } = wanted;
         let question = StreamRequest { scope, attrs: attrs.clone(), ring_bytes: *ring_bytes, wake_bytes: *wake_bytes };

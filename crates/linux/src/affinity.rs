@@ -187,10 +187,7 @@ mod tests {
     #[test]
     fn a_narrow_set_is_respected() {
         let cpus = allowed();
-        let [first, .., last] = cpus[..] else {
-            println!("skipped: needs two CPUs");
-            return;
-        };
+        let [first, .., last] = cpus[..] else { return println!("skipped: needs two CPUs") };
         // On a thread of its own: the set dies with it.
         std::thread::spawn(move || {
             set_thread_affinity(&CpuMask::of(first).unwrap()).unwrap();

@@ -175,10 +175,7 @@ mod tests {
 
     #[test]
     fn this_kernel_describes_its_files() {
-        let Some(btf) = Btf::system() else {
-            println!("skipped: needs a kernel with CONFIG_DEBUG_INFO_BTF");
-            return;
-        };
+        let Some(btf) = Btf::system() else { return println!("skipped: needs a kernel with CONFIG_DEBUG_INFO_BTF") };
         assert!(btf.offset("file", "private_data").is_some_and(|at| at > 0));
         assert!(btf.offset("perf_event", "attr").is_some_and(|at| at > 0));
         assert_eq!(btf.offset("file", "no_such_member"), None);

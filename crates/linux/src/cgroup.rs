@@ -94,9 +94,7 @@ impl fmt::Display for CgroupError {
             Self::NotFound { name, path } => {
                 write!(f, "there is no cgroup `{name}`: {} does not exist", path.display())
             }
-            Self::NotDirectory { name, path } => {
-                write!(f, "`{name}` is no cgroup: {} is not a folder", path.display())
-            }
+            Self::NotDirectory { name, path } => write!(f, "`{name}` is no cgroup: {} is not a folder", path.display()),
             Self::NotCgroup { name, path } => {
                 write!(f, "`{name}` is no cgroup: {} is in no cgroup file system", path.display())
             }
@@ -158,10 +156,8 @@ impl Mounts {
     /// # Errors
     /// [`CgroupError::Io`].
     pub fn at(path: &Path) -> Result<Self, CgroupError> {
-        match std::fs::read(path) {
-            Ok(bytes) => Ok(Self::parse(&String::from_utf8_lossy(&bytes))),
-            Err(error) => Err(io_error(path.to_owned(), &error)),
-        }
+        let bytes = std::fs::read(path).map_err(|error| io_error(path.to_owned(), &error))?;
+        Ok(Self::parse(&String::from_utf8_lossy(&bytes)))
     }
 
     /// Picks the cgroup file systems out of a mount table. Source: `proc_pid_mountinfo(5)`.
@@ -194,23 +190,15 @@ impl Mounts {
         let root = self.for_events().ok_or(CgroupError::NoFileSystem)?;
         let path = self.path_of(root, name);
         let owned = name.to_owned();
-        let kind = match std::fs::metadata(&path) {
-            Ok(metadata) => metadata,
-            Err(error) => return Err(open_error(owned, path, &error)),
-        };
-        if !kind.is_dir() {
+        let failed = |error: io::Error| open_error(name.to_owned(), path.clone(), &error);
+        if !std::fs::metadata(&path).map_err(failed)?.is_dir() {
             return Err(CgroupError::NotDirectory { name: owned, path });
         }
-        let Some(home) = self.home_of(&path) else {
-            return Err(CgroupError::NotCgroup { name: owned, path });
-        };
+        let Some(home) = self.home_of(&path) else { return Err(CgroupError::NotCgroup { name: owned, path }) };
         if home.path != root {
             return Err(CgroupError::WrongHierarchy { name: owned, path, wanted: root.to_owned() });
         }
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) => return Err(open_error(owned, path, &error)),
-        };
+        let file = File::open(&path).map_err(failed)?;
         let relative = path.strip_prefix(&home.path).unwrap_or(Path::new("")).to_owned();
         Ok(Cgroup { name: owned, path, file, relative, mounts: self.clone() })
     }

@@ -161,19 +161,13 @@ impl FromStr for CpuList {
             let (first, last) = cut(range, '-');
             let start = number(first, column)?;
             let after_first = column + first.chars().count() + 1;
-            let end = match last {
-                Some(last) => number(last, after_first)?,
-                None => start,
-            };
+            let end = last.map_or(Ok(start), |last| number(last, after_first))?;
             if end < start {
                 let problem = CpuListProblem::Backwards { first: start, last: end };
                 return Err(CpuListError { column, problem });
             }
             let after_range = column + range.chars().count() + 1;
-            let (used, group) = match stride {
-                Some(stride) => stride_of(stride, after_range)?,
-                None => (1, 1),
-            };
+            let (used, group) = stride.map_or(Ok((1, 1)), |stride| stride_of(stride, after_range))?;
             cpus.extend((start..=end).filter(|cpu| (cpu - start) % group < used));
             // Many overlapping ranges must not add up to more than there can be.
             if cpus.len() > HIGHEST_CPU as usize + 1 {
@@ -186,10 +180,7 @@ impl FromStr for CpuList {
 }
 
 fn cut(text: &str, at: char) -> (&str, Option<&str>) {
-    match text.split_once(at) {
-        Some((head, tail)) => (head, Some(tail)),
-        None => (text, None),
-    }
+    text.split_once(at).map_or((text, None), |(head, tail)| (head, Some(tail)))
 }
 
 fn stride_of(text: &str, column: usize) -> Result<(u32, u32), CpuListError> {

@@ -169,12 +169,8 @@ mod tests {
 
     fn own() -> PeerCred {
         let status = Proc::system().own_status().unwrap();
-        PeerCred {
-            process: status.process,
-            user: status.users.effective,
-            group: status.groups.effective,
-            ..PeerCred::default()
-        }
+        let (user, group) = (status.users.effective, status.groups.effective);
+        PeerCred { process: status.process, user, group, ..PeerCred::default() }
     }
 
     #[test]

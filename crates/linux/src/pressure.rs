@@ -139,10 +139,8 @@ impl Pressure {
         let (stalled, window) = (limit.stalled.as_micros(), limit.window.as_micros());
         let text = format!("{} {stalled} {window}\0", limit.tasks);
         // One write: the kernel reads it as a whole.
-        match file.write_all(text.as_bytes()) {
-            Ok(()) => Ok(Self(file)),
-            Err(error) => Err(of(&error)),
-        }
+        file.write_all(text.as_bytes()).map_err(|error| of(&error))?;
+        Ok(Self(file))
     }
 }
 

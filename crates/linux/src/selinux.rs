@@ -136,8 +136,8 @@ impl Selinux {
             }
             class => class?,
         };
-        let decision = self.ask(label, class)?;
-        if decision.flags & PERMISSIVE_DOMAIN != 0 {
+        let (allowed, flags) = self.ask(label, class)?;
+        if flags & PERMISSIVE_DOMAIN != 0 {
             return Ok(PerfRights::ALL);
         }
         let mut rights = PerfRights::NONE;
@@ -147,9 +147,7 @@ impl Selinux {
                     self.rights_to_the_unknown()?.allow(permission)
                 }
                 // They are numbered from 1 on.
-                number => {
-                    number?.checked_sub(1).and_then(|bit| decision.allowed.checked_shr(bit)).unwrap_or(0) & 1 != 0
-                }
+                number => number?.checked_sub(1).and_then(|bit| allowed.checked_shr(bit)).unwrap_or(0) & 1 != 0,
             };
             if allows {
                 rights = rights.with(permission);
@@ -163,8 +161,9 @@ impl Selinux {
         Ok(if self.number("deny_unknown")? == 0 { PerfRights::ALL } else { PerfRights::NONE })
     }
 
-    /// What a label may do to itself, which is how the kernel asks for the process that opens an event.
-    fn ask(&self, label: &str, class: u32) -> io::Result<Decision> {
+    /// What a label may do to itself, which is how the kernel asks for the process that opens an event: a bit for each permission, and
+    /// flags.
+    fn ask(&self, label: &str, class: u32) -> io::Result<(u32, u32)> {
         // It is one word among others.
         if label.is_empty() || label.contains(|letter: char| letter.is_whitespace() || letter == '\0') {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{label:?} is no label")));
@@ -179,7 +178,7 @@ impl Selinux {
         let mut word = |at: usize| words.nth(at).and_then(|word| u32::from_str_radix(word, 16).ok());
         // Behind the first: what was decided, two kinds of audits, and a number that isn't in hex.
         match (word(0), word(4)) {
-            (Some(allowed), flags) => Ok(Decision { allowed, flags: flags.unwrap_or(0) }),
+            (Some(allowed), flags) => Ok((allowed, flags.unwrap_or(0))),
             (None, _) => Err(wrong("access", &text)),
         }
     }
@@ -192,12 +191,6 @@ impl Selinux {
 
 fn wrong(file: &str, text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("selinuxfs says {text:?} in {file}"))
-}
-
-struct Decision {
-    /// A bit for each permission.
-    allowed: u32,
-    flags: u32,
 }
 
 #[cfg(test)]

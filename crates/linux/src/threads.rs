@@ -84,8 +84,7 @@ mod tests {
     #[test]
     fn the_newest_task_is_one_that_was_just_born() {
         let Some(before) = Proc::system().newest_task() else {
-            println!("skipped: needs CONFIG_CHECKPOINT_RESTORE");
-            return;
+            return println!("skipped: needs CONFIG_CHECKPOINT_RESTORE");
         };
         let mut cat = quiet();
         let after = Proc::system().newest_task().unwrap();

@@ -147,17 +147,13 @@ mod tests {
     fn only_the_kernel_is_believed() {
         let (mut socket, liar) = match (UeventSocket::open(), sys::open_uevent_socket()) {
             (Ok(socket), Ok(liar)) => (socket, liar),
-            (Err(error), _) | (_, Err(error)) => {
-                println!("skipped: needs a uevent socket ({error})");
-                return;
-            }
+            (Err(error), _) | (_, Err(error)) => return println!("skipped: needs a uevent socket ({error})"),
         };
         socket.drain(&mut |_| {}).unwrap();
         // A CPU that no machine has, so a real message can't be taken for it.
         let lie = b"offline@/devices/system/cpu/cpu77777\0ACTION=offline\0";
         if let Err(error) = sys::send_as_process(liar.as_fd(), socket.as_fd(), lie) {
-            println!("skipped: needs the right to send to a netlink socket ({error})");
-            return;
+            return println!("skipped: needs the right to send to a netlink socket ({error})");
         }
         let mut raw = [0; 256];
         let mut heard = sys::receive(socket.as_fd(), &mut raw).unwrap();

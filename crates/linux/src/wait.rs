@@ -123,7 +123,8 @@ impl Waiter {
             self.list_entries();
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             // The signal of a child that had ended before it was watched reached no pipe.
-            let sleep = if self.child_ended_unseen()? { Some(Duration::ZERO) } else { left };
+            let has_ended = matches!(&self.child, Some(Watched::Pid(pid, _)) if sys::has_exited(*pid)?);
+            let sleep = if has_ended { Some(Duration::ZERO) } else { left };
             match sys::ppoll(&mut self.entries, sleep) {
                 Ok(_) => {}
                 // Ours are in their pipe by now, others are of no concern here: look again, with the time that is left.
@@ -150,13 +151,6 @@ impl Waiter {
         self.entries.extend(self.fds.iter().map(|&(_, fd, event)| PollEntry { event, ..PollEntry::new(fd) }));
     }
 
-    fn child_ended_unseen(&self) -> Result<bool, Errno> {
-        match &self.child {
-            Some(Watched::Pid(pid, _)) => sys::has_exited(*pid),
-            _ => Ok(false),
-        }
-    }
-
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Vec<Wake>, Errno> {
         let mut wakes = Vec::new();
         let ready = |entry: &PollEntry| entry.readable || entry.hangup;
@@ -174,11 +168,7 @@ impl Waiter {
             wakes.push(Wake::Child);
         }
         if let Some(signal_pipe) = &self.signals {
-            let mut seen = signal_pipe.take();
-            while seen != 0 {
-                wakes.push(Wake::Signal(seen.trailing_zeros().cast_signed()));
-                seen &= seen - 1;
-            }
+            wakes.extend(numbers_of(signal_pipe.take()).map(Wake::Signal));
         }
         let mut entries = self.entries.iter().skip(2);
         self.fds.retain(|&(token, ..)| {
@@ -275,9 +265,12 @@ impl Signals {
 
     /// Takes those that have come since the last call, by number, each kind once.
     pub fn take(&self) -> Vec<i32> {
-        let seen = self.0.take();
-        (1..64).filter(|signal| seen >> signal & 1 == 1).collect()
+        numbers_of(self.0.take()).collect()
     }
+}
+
+fn numbers_of(seen: u64) -> impl Iterator<Item = i32> {
+    (1..64).filter(move |signal| seen >> signal & 1 == 1)
 }
 
 impl AsFd for Signals {

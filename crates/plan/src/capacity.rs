@@ -115,8 +115,7 @@ pub struct TriedEvent {
 pub fn tried_pmu(name: &str, shared: u8, events: &[TriedEvent]) -> (PmuDescription, Vec<Source>) {
     let mut pmu = PmuDescription::hardware(name, shared, 64, OverflowBy::Interrupt);
     let sources = events.iter().map(|event| {
-        let on_shared = SlotMask::first(event.alone.saturating_sub(event.own).min(shared)).0;
-        let mut slots = SlotMask(on_shared);
+        let mut slots = SlotMask::first(event.alone.saturating_sub(event.own).min(shared));
         for _ in 0..event.own {
             let Slots::Scarce(count) = pmu.slots else { break };
             if count == MOST_COUNTERS {

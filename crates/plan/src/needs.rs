@@ -56,9 +56,9 @@ impl<'a> Pmus<'a> {
     fn need(&mut self, event: &EventRequest) -> Option<Need> {
         match &event.source {
             Source::Kernel => Some(self.kernel()),
-            Source::Counters(name, slots) => {
+            Source::Counters(name, allowed) => {
                 let pmu = self.machine.iter().position(|pmu| pmu.name == *name)?;
-                Some(Need { pmu, allowed: *slots })
+                Some(Need { pmu, allowed: *allowed })
             }
             Source::Unknown(name) => Some(Need { pmu: self.made_up(name, Capacity::Unknown), allowed: SlotMask::ALL }),
             Source::Machine(kind) => match event.attr.kind {
@@ -78,13 +78,11 @@ impl<'a> Pmus<'a> {
 
     fn made_up(&mut self, name: &str, capacity: Capacity) -> usize {
         let known = self.all.iter().skip(self.machine.len()).position(|pmu| pmu.name == name);
-        known.map_or_else(
-            || {
-                self.all.push(PlannedPmu { name: name.to_owned(), capacity });
-                self.all.len() - 1
-            },
-            |index| self.machine.len() + index,
-        )
+        if let Some(index) = known {
+            return self.machine.len() + index;
+        }
+        self.all.push(PlannedPmu { name: name.to_owned(), capacity });
+        self.all.len() - 1
     }
 
     fn register(&self, bp_type: u32) -> Option<Need> {

@@ -89,11 +89,9 @@ impl Refusal<'_> {
 
     fn mixed(&self, second: usize) -> Option<NeverReason> {
         let pmu = self.needs[second]?.pmu;
-        let first = self.members.iter().copied().find(|&event| {
-            let scarce =
-                |need: Need| matches!(self.pmus[need.pmu].capacity, Capacity::Counters { .. } | Capacity::Unknown);
-            self.needs[event].is_some_and(|need| need.pmu != pmu && scarce(need))
-        })?;
+        let is_scarce = |pmu: usize| matches!(self.pmus[pmu].capacity, Capacity::Counters { .. } | Capacity::Unknown);
+        let is_other = |need: Need| need.pmu != pmu && is_scarce(need.pmu);
+        let first = self.members.iter().copied().find(|&event| self.needs[event].is_some_and(is_other))?;
         Some(NeverReason::MixedPmus { events: [first, second] })
     }
 

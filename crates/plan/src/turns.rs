@@ -14,7 +14,7 @@ use crate::needs::{Need, PlannedPmu, Pmus};
 use crate::reason::{NeverReason, Refusal, fits};
 use crate::{
     Capacity, Demand, EventFit, EventPlan, EventRequest, GroupPlan, Plan, PlanError, PmuPlan, Request, Scope, Share,
-    Strength,
+    Strength, greatest_common_divisor,
 };
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::cpu_mask::CpuMask;
@@ -107,9 +107,8 @@ impl PlanRun<'_> {
 
     /// Notes what became of the next events.
     fn enter(&mut self, members: &[usize], result: Result<Opened, NeverReason>) -> Option<Opened> {
-        let pmus = || members.iter().filter_map(|&event| self.needs[event]).map(|need| need.pmu);
-        let scarce =
-            pmus().find(|&pmu| matches!(self.pmus[pmu].capacity, Capacity::Counters { .. } | Capacity::Unknown));
+        let mut pmus = members.iter().filter_map(|&event| self.needs[event]).map(|need| need.pmu);
+        let scarce = pmus.find(|&pmu| matches!(self.pmus[pmu].capacity, Capacity::Counters { .. } | Capacity::Unknown));
         let pace = members.iter().map(|&event| scarce.or_else(|| Some(self.needs[event]?.pmu)));
         self.pace.extend(pace);
         match result {
@@ -162,7 +161,9 @@ impl PlanRun<'_> {
         }
         let most = alike.iter().map(|(slots, _)| slots.len()).max().unwrap_or(0);
         let few = alike.iter().filter(|(slots, count)| slots.len() < most && *count > slots.len() as usize);
-        let rounds = few.fold(1, |rounds, &(_, count)| least_common_multiple(rounds, count).min(MOST_ROUNDS));
+        // The least common multiple.
+        let more = |rounds: usize, count: usize| rounds / greatest_common_divisor(rounds, count) * count;
+        let rounds = few.fold(1, |rounds, &(_, count)| more(rounds, count).min(MOST_ROUNDS));
         (self.paced_by(pmu).count() + 1) * rounds
     }
 
@@ -185,8 +186,7 @@ impl PlanRun<'_> {
     }
 
     fn report(self, cpus: u32, rows: &Rows) -> Result<Plan, PlanError> {
-        let rotations: Result<Vec<_>, _> = (0..self.pmus.len()).map(|pmu| self.rotation(pmu, rows)).collect();
-        let rotations = rotations?;
+        let rotations = (0..self.pmus.len()).map(|pmu| self.rotation(pmu, rows)).collect::<Result<Vec<_>, _>>()?;
         // Only what is asked for is told.
         let asks = |pmu: usize| self.needs.iter().flatten().any(|need| need.pmu == pmu);
         let asked: Vec<usize> = (0..self.pmus.len()).filter(|&pmu| asks(pmu)).collect();
@@ -266,14 +266,6 @@ impl PlanRun<'_> {
 
 /// No user looks at plans that are longer.
 const MOST_ROUNDS: usize = 5000;
-
-const fn least_common_multiple(one: usize, other: usize) -> usize {
-    let (mut a, mut b) = (one, other);
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    one / a * other
-}
 
 /// After how many rows a repetition begins, and how long it is, in the output of a machine of at most so many states.
 /// There must be three times as many rows; a single one repeats itself.

@@ -12,7 +12,6 @@ use pmux::server_api::shared::wire::Detail;
 use pmux::{Command, Count, Event, Nanos, Session, Sharing};
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::ops::RangeInclusive;
 use std::process::{Child, ChildStdout, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -250,6 +249,5 @@ fn row(clients: usize, who: &str, received: &Received) {
 /// A number, or from where to where they go.
 fn span(numbers: &[u64], text: impl Fn(u64) -> String) -> String {
     let (Some(&least), Some(&most)) = (numbers.iter().min(), numbers.iter().max()) else { return "nothing".to_owned() };
-    let range: RangeInclusive<u64> = least..=most;
-    if range.start() == range.end() { text(least) } else { format!("{} to {}", text(least), text(most)) }
+    if least == most { text(least) } else { format!("{} to {}", text(least), text(most)) }
 }

@@ -10,7 +10,6 @@ use crate::session::Session;
 use pmux_engine::engine::Exec;
 use pmux_linux::host::LinuxHost;
 use pmux_linux::regions::RegionTable;
-use pmux_linux::seccomp::Listener;
 use pmux_linux::spawn::{Child, ExitedChild, HeldChild, Output, SpawnOptions};
 use std::ffi::OsString;
 
@@ -116,7 +115,7 @@ fn hold_turns<R>(counters: &[&Counters], f: impl FnOnce() -> R) -> R {
 /// A command that runs. Dropping it neither stops nor reaps it.
 #[derive(Debug)]
 pub struct Running {
-    child: Child,
+    pub(crate) child: Child,
     words: Vec<OsString>,
 }
 
@@ -142,14 +141,6 @@ impl Running {
     #[must_use]
     pub fn child(&self) -> &Child {
         &self.child
-    }
-
-    pub(crate) fn try_reap(&mut self) -> Result<Option<ExitedChild>, pmux_linux::Errno> {
-        self.child.try_wait()
-    }
-
-    pub(crate) fn take_listener(&mut self) -> Option<Listener> {
-        self.child.take_listener()
     }
 
     /// Sends it a signal.

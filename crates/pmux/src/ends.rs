@@ -52,13 +52,8 @@ impl Session {
     /// locked pages for each task.
     #[must_use]
     pub fn watch_event_ends(&self, tasks: &[i32]) -> EventEnds {
-        let mut ends = EventEnds {
-            session: self.clone(),
-            watched: Vec::new(),
-            by_ids: Vec::new(),
-            ended: Vec::new(),
-            unreadable: None,
-        };
+        let (watched, by_ids, ended) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ends = EventEnds { session: self.clone(), watched, by_ids, ended, unreadable: None };
         match (self.backend(), self.inner.source) {
             (Backend::Kernel, EventOpener::Own) => {
                 for &tid in tasks {

@@ -44,11 +44,8 @@ impl Session {
 
     /// Brings what has happened to the engine.
     pub fn follow_hotplug(&self) {
-        self.with_hotplug(|hotplug| {
-            if let Some(hotplug) = hotplug {
-                hotplug.follow(self.engine(), CpuListRead::IfNeeded);
-            }
-        });
+        let follow = |hotplug: &mut Hotplug| hotplug.follow(self.engine(), CpuListRead::IfNeeded);
+        self.with_hotplug(|hotplug| hotplug.iter_mut().for_each(follow));
     }
 
     /// As [`Session::follow_hotplug`], but for who leaves that to a loop.
@@ -61,21 +58,15 @@ impl Session {
 
     /// From now on only [`Session::follow_hotplug`] takes in news; readings don't.
     pub(crate) fn follow_by_loop(&self) {
-        self.with_hotplug(|hotplug| {
-            if let Some(hotplug) = hotplug {
-                hotplug.by = Follower::Loop;
-            }
-        });
+        self.with_hotplug(|hotplug| hotplug.iter_mut().for_each(|hotplug| hotplug.by = Follower::Loop));
     }
 
     /// As [`Session::follow_hotplug`], and compares with the CPUs that are there: news may be late.
     pub(crate) fn look_at_cpus(&self) {
         self.with_hotplug(|hotplug| {
-            if let Some(hotplug) = hotplug {
-                let look =
-                    if hotplug.by == Follower::Loop { CpuListRead::AtTheListOnly } else { CpuListRead::InAnyCase };
-                hotplug.follow(self.engine(), look);
-            }
+            let Some(hotplug) = hotplug else { return };
+            let look = if hotplug.by == Follower::Loop { CpuListRead::AtTheListOnly } else { CpuListRead::InAnyCase };
+            hotplug.follow(self.engine(), look);
         });
     }
 

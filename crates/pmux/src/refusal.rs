@@ -34,6 +34,10 @@ impl Refusal {
         Self { summary: summary.into(), help: Vec::new(), kind, errno: None, cpu: None }
     }
 
+    fn helped_by(self, help: &str) -> Self {
+        Self { help: vec![help.to_owned()], ..self }
+    }
+
     pub(crate) fn by_choice() -> Self {
         let variable = crate::session::BACKEND_VARIABLE;
         Self::new(format!("{variable}=usage or the caller asked for it"), ReasonKind::NotSupported)
@@ -49,9 +53,8 @@ impl Refusal {
     }
 
     pub(crate) fn counts_packages() -> Self {
-        let mut refusal = Self::new("its PMU counts a whole package and knows no tasks", ReasonKind::NotSupported);
-        refusal.help.push("count system-wide: -a".to_owned());
-        refusal
+        let refusal = Self::new("its PMU counts a whole package and knows no tasks", ReasonKind::NotSupported);
+        refusal.helped_by("count system-wide: -a")
     }
 
     /// A group that takes turns as a whole needs more counters than run at once.
@@ -60,9 +63,7 @@ impl Refusal {
         let limit = session.engine().host().capacity(pmu).map_or(0, |room| room.limit);
         let summary =
             format!("its group needs counters for {events} events of {name} at once, and {limit} run at once");
-        let mut refusal = Self::new(summary, ReasonKind::NoResource);
-        refusal.help.push("put fewer events into one group".to_owned());
-        refusal
+        Self::new(summary, ReasonKind::NoResource).helped_by("put fewer events into one group")
     }
 
     /// What is counted without performance events can't tell this number.
@@ -72,23 +73,18 @@ impl Refusal {
             TargetKind::Cpu(_) => "a CPU",
             TargetKind::Cgroup => "this cgroup",
         };
-        let mut refusal = if matches!(errno, libc_errno::EPERM | libc_errno::EACCES) {
+        let refusal = if matches!(errno, libc_errno::EPERM | libc_errno::EACCES) {
             let summary = format!("{event} of {whose} stands in files that this user may not read");
-            let mut refusal = Self::new(summary, ReasonKind::NotPermitted);
-            refusal.help.push("run as root, or as the user who owns it".to_owned());
-            refusal
+            Self::new(summary, ReasonKind::NotPermitted).helped_by("run as root, or as the user who owns it")
         } else if errno == libc_errno::ENOSYS {
             let summary =
                 format!("without performance events {event} of {whose} stands in /proc, which is not mounted here");
-            let mut refusal = Self::new(summary, ReasonKind::NotSupported);
-            refusal.help.push("mount it: `mount -t proc proc /proc`".to_owned());
-            refusal
+            Self::new(summary, ReasonKind::NotSupported).helped_by("mount it: `mount -t proc proc /proc`")
         } else {
             let summary = format!("without performance events the kernel tells no {event} of {whose}");
             Self::new(summary, ReasonKind::NotSupported)
         };
-        refusal.errno = Some(errno);
-        refusal
+        Self { errno: Some(errno), ..refusal }
     }
 
     /// There was no file left for an event: says how many are needed. Call it when everything is closed again, for
@@ -177,9 +173,8 @@ impl Session {
     pub(crate) fn refusal(&self, error: OpenError, attr: &Attr, target: TargetKind) -> Refusal {
         if error.errno() == libc_errno::EMFILE {
             // What is known about the machine is gathered once, and from files: not now.
-            let mut refusal = Refusal::new("this process has no open file left", ReasonKind::NoResource);
-            refusal.errno = Some(libc_errno::EMFILE);
-            return refusal;
+            let refusal = Refusal::new("this process has no open file left", ReasonKind::NoResource);
+            return Refusal { errno: Some(libc_errno::EMFILE), ..refusal };
         }
         let of_machine = diagnose::is_about_the_machine(error.errno(), target);
         let facts = if of_machine { self.machine_facts() } else { self.facts() };
@@ -241,8 +236,7 @@ impl Session {
         let held = format!("of the {total} for {kind} breakpoints on CPU {cpu} this session holds");
         match (taken, in_use) {
             (Taken::Known, _) => format!("{held} {in_use}{names}: count fewer at a time"),
-            (Taken::Outside, _) if by_others > 0 => format!("{held} {in_use}{names}, another program the others"),
-            (Taken::Outside, 0) => format!("{held} none: another program does"),
+            (Taken::Outside, 0) if by_others == 0 => format!("{held} none: another program does"),
             (Taken::Outside, _) => format!("{held} {in_use}{names}, another program the others"),
             (Taken::Inherited, _) => {
                 format!("{held} {in_use}{names}; children may have inherited the others, or another program holds them")
@@ -301,7 +295,7 @@ fn held_where(held: &Holding) -> String {
 }
 
 /// A breakpoint as it is written on a command line.
-fn breakpoint_name(attr: &Attr) -> String {
+pub(crate) fn breakpoint_name(attr: &Attr) -> String {
     let letters = [(breakpoint::R, 'r'), (breakpoint::W, 'w'), (breakpoint::X, 'x')];
     let access: String = letters.iter().filter(|(bit, _)| attr.bp_type & bit != 0).map(|&(_, letter)| letter).collect();
     format!("mem:{:#x}/{}:{access}", attr.config1, attr.config2)

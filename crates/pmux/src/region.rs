@@ -79,7 +79,6 @@ struct Entered {
     place: usize,
 }
 
-/// What is measured.
 struct Measured {
     table: RegionTable,
     events: String,
@@ -88,7 +87,6 @@ struct Measured {
     session: Option<Session>,
 }
 
-/// The regions of a thread.
 struct ThreadRegions {
     process: u32,
     thread: u32,
@@ -214,7 +212,6 @@ impl ThreadRegions {
         Self { process, thread, is_counted, counters, regions: Vec::new(), names: Vec::new(), is_fresh: true }
     }
 
-    /// The place of a region.
     fn place(&mut self, measured: &Measured, name: &'static str) -> usize {
         if let Some((_, place)) = self.names.iter().find(|(known, _)| std::ptr::eq(*known, name)) {
             return *place;

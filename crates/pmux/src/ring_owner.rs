@@ -11,8 +11,7 @@ use crate::error::Error;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Wakeup};
 use pmux_engine::pmu::Lease;
-use pmux_engine::target::Opened;
-use pmux_engine::target::{ContextKey, Filter};
+use pmux_engine::target::{ContextKey, Filter, Opened};
 use pmux_engine::{CpuId, EventId, GroupSpec, Target};
 use pmux_linux::Errno;
 use pmux_linux::diagnose::{TargetKind, Whose};
@@ -97,20 +96,12 @@ impl<R> RingOwner<R> {
         let engine = session.engine();
         let own = ContextKey::Task(LinuxHost::task(pmux_linux::current_tid()));
         let target = Target { context: own, filter: Filter::OnCpu(cpu) };
-        let opened = engine.open(&GroupSpec::single(KERNEL, attr), target);
-        let opened = opened
-            .map_err(|error| Error::Refused(vec![session.refusal(error, &attr, TargetKind::Task(Whose::Own))]))?;
-        let mapped = engine
-            .lease(opened.events[0])
-            .map_err(Error::Read)
-            .and_then(|lease| map(lease).map_err(|errno| Error::Ring { what, errno }));
-        match mapped {
-            Ok(ring) => Ok(Self { session: session.clone(), opened, cpu, ring }),
-            Err(error) => {
-                engine.close(opened.group);
-                Err(error)
-            }
-        }
+        let refused = |error| Error::Refused(vec![session.refusal(error, &attr, TargetKind::Task(Whose::Own))]);
+        let opened = engine.open(&GroupSpec::single(KERNEL, attr), target).map_err(refused)?;
+        let lease = engine.lease(opened.events[0]).map_err(Error::Read);
+        let mapped = lease.and_then(|lease| map(lease).map_err(|errno| Error::Ring { what, errno }));
+        let ring = mapped.inspect_err(|_| engine.close(opened.group))?;
+        Ok(Self { session: session.clone(), opened, cpu, ring })
     }
 
     /// The slot of its event.

@@ -9,8 +9,6 @@ use crate::error::Error;
 use crate::event::Catalog;
 use crate::mux::pmus::Mux;
 use crate::refusal::{self, Refusal};
-#[cfg(feature = "server")]
-use crate::server_api::TracepointNames;
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::engine::{Census, Disagreements};
 use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as EngineTarget};
@@ -82,14 +80,11 @@ impl BackendChoice {
     /// # Errors
     /// [`Error::Backend`] for what it can't say.
     fn from_environment() -> Result<Self, Error> {
-        match std::env::var(BACKEND_VARIABLE) {
-            Err(_) => Ok(Self::Auto),
-            Ok(name) => match name.as_str() {
-                "" | "auto" => Ok(Self::Auto),
-                "kernel" => Ok(Self::Kernel),
-                "usage" => Ok(Self::Usage),
-                _ => Err(Error::Backend(name)),
-            },
+        match std::env::var(BACKEND_VARIABLE).as_deref() {
+            Err(_) | Ok("" | "auto") => Ok(Self::Auto),
+            Ok("kernel") => Ok(Self::Kernel),
+            Ok("usage") => Ok(Self::Usage),
+            Ok(other) => Err(Error::Backend(other.to_owned())),
         }
     }
 }
@@ -121,8 +116,10 @@ pub(crate) struct Inner {
     pub(crate) facts: OnceLock<Facts>,
     /// The part of the facts that tells what the machine has.
     pub(crate) machine: OnceLock<Facts>,
+    /// The names of this machine's tracepoints by their numbers, once a caller has asked for one. They are files in tracefs: looked
+    /// through once, so one that is younger stays a number.
     #[cfg(feature = "server")]
-    pub(crate) tracepoints: TracepointNames,
+    pub(crate) tracepoints: OnceLock<std::collections::HashMap<u64, String>>,
     pub(crate) hotplug: SleepLock<Option<crate::hotplug::Hotplug>>,
     pub(crate) mux: Mux,
     pub(crate) filters: FilterTrials,
@@ -343,7 +340,7 @@ impl Session {
                 facts,
                 machine: OnceLock::new(),
                 #[cfg(feature = "server")]
-                tracepoints: TracepointNames::default(),
+                tracepoints: OnceLock::new(),
                 hotplug: pmux_engine::LockCell::new(None),
                 mux,
                 filters: FilterTrials::default(),

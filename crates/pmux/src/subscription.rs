@@ -76,7 +76,8 @@ pub struct StreamRequest {
 pub struct Subscription {
     service: Arc<Service>,
     request: Subscribe,
-    flow: Flow,
+    /// Whether records are wanted.
+    is_on: bool,
     records: Option<Records>,
     lives: u64,
     /// When it was looked last, and the service was there.
@@ -88,20 +89,6 @@ pub struct Subscription {
     missed_ns: u64,
     /// Why it was not opened again, and in which life.
     refused: Option<(u64, String)>,
-}
-
-/// Whether records are wanted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Flow {
-    Off,
-    On,
-}
-
-/// Whether the service was there when it was asked for something.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ServicePresence {
-    No,
-    Yes,
 }
 
 impl Subscription {
@@ -117,20 +104,11 @@ impl Subscription {
     pub(crate) fn ask(session: &Session, question: &StreamRequest) -> Result<Self, AskError> {
         let service = Arc::clone(session.engine().host().find_service().ok_or(AskError::Away)?);
         let request = request(question);
-        let records = service.subscribe(&request)?;
+        let records = Some(service.subscribe(&request)?);
         let seen_ns = pmux_linux::now_ns();
-        Ok(Self {
-            service,
-            request,
-            flow: Flow::Off,
-            records: Some(records),
-            lives: 1,
-            seen_ns,
-            heard_ns: seen_ns,
-            away_ns: None,
-            missed_ns: 0,
-            refused: None,
-        })
+        let (is_on, lives, heard_ns, missed_ns) = (false, 1, seen_ns, 0);
+        let (away_ns, refused) = (None, None);
+        Ok(Self { service, request, is_on, records, lives, seen_ns, heard_ns, away_ns, missed_ns, refused })
     }
 
     /// Lets records come from now on. Where the service is away, they come when it is back.
@@ -138,16 +116,16 @@ impl Subscription {
     /// # Errors
     /// [`Error::ServiceRefused`].
     pub fn enable(&mut self) -> Result<(), Error> {
-        let there = self.switch(EventOp::Enable)?;
+        let is_there = self.switch(EventOp::Enable)?;
         let now = pmux_linux::now_ns();
-        if self.flow == Flow::Off {
+        if !self.is_on {
             // Until now nothing was missed.
             self.heard_ns = now;
-            if there == ServicePresence::No || self.away_ns.is_some() {
+            if !is_there || self.away_ns.is_some() {
                 self.away_ns = Some(now);
             }
         }
-        self.flow = Flow::On;
+        self.is_on = true;
         Ok(())
     }
 
@@ -156,23 +134,24 @@ impl Subscription {
     /// # Errors
     /// [`Error::ServiceRefused`].
     pub fn disable(&mut self) -> Result<(), Error> {
-        let there = self.switch(EventOp::Disable)?;
-        if self.flow == Flow::On {
-            if there == ServicePresence::No {
+        let is_there = self.switch(EventOp::Disable)?;
+        if self.is_on {
+            if !is_there {
                 // What it has not written yet it never will.
                 self.away_ns.get_or_insert(self.heard_ns);
             }
             self.missed_ns += self.away_now_ns();
         }
-        self.flow = Flow::Off;
+        self.is_on = false;
         Ok(())
     }
 
-    fn switch(&self, op: EventOp) -> Result<ServicePresence, Error> {
-        let Some(records) = &self.records else { return Ok(ServicePresence::No) };
+    /// Answers whether the service was there.
+    fn switch(&self, op: EventOp) -> Result<bool, Error> {
+        let Some(records) = &self.records else { return Ok(false) };
         match self.service.switch_records(records, op) {
-            Ok(()) => Ok(ServicePresence::Yes),
-            Err(AskError::Away) => Ok(ServicePresence::No),
+            Ok(()) => Ok(true),
+            Err(AskError::Away) => Ok(false),
             Err(error) => Err(refused(error)),
         }
     }
@@ -223,10 +202,10 @@ impl Subscription {
         }
         match self.service.subscribe(&self.request) {
             Ok(records) => {
-                if self.flow == Flow::On && self.service.switch_records(&records, EventOp::Enable).is_err() {
+                if self.is_on && self.service.switch_records(&records, EventOp::Enable).is_err() {
                     return;
                 }
-                if self.flow == Flow::On {
+                if self.is_on {
                     self.missed_ns += self.away_now_ns();
                 }
                 (self.records, self.away_ns, self.refused) = (Some(records), None, None);
@@ -271,7 +250,7 @@ impl Subscription {
     /// For how long no records came because the service was away, all times together, this one too.
     #[must_use]
     pub fn gap(&self) -> Duration {
-        let now = if self.flow == Flow::On { self.away_now_ns() } else { 0 };
+        let now = if self.is_on { self.away_now_ns() } else { 0 };
         Duration::from_nanos(self.missed_ns + now)
     }
 

@@ -20,8 +20,8 @@ mod sync_dir;
 pub use cgroup::Cgroup;
 pub use own_process::{own_process, own_process_with};
 pub use programs::{
-    commands_are_programs, copy_of, eventually, in_path, is_installed, lives, program, signal, state_of,
-    with_environment,
+    Killed, commands_are_programs, copy_of, eventually, folder_with, in_path, is_installed, lives, program, set_mode,
+    signal, state_of, with_environment,
 };
 pub use reaper::marked;
 pub use run::{CommandResult, Running, Start, start};

@@ -1,8 +1,10 @@
 //! Programs of the machine, and processes.
 
 use crate::{PATIENCE, needs};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// Waits until something is there.
@@ -51,13 +53,34 @@ pub fn commands_are_programs() -> bool {
 
 /// A copy of a program, given by its path or found by its name, that every user may execute.
 pub fn copy_of(program: impl AsRef<Path>, to: &Path) {
-    use std::os::unix::fs::PermissionsExt as _;
     let program = program.as_ref();
     let found = if program.is_absolute() { program.to_owned() } else { in_path(program.to_str().unwrap()).unwrap() };
     // By another process: one that a test of another thread forks meanwhile would inherit the file as it is written, and while it
     // is open for writing it cannot be executed.
     assert!(Command::new("cp").arg(found).arg(to).status().unwrap().success());
-    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755)).unwrap();
+    set_mode(to, 0o755);
+}
+
+/// Gives a file or a folder these rights.
+pub fn set_mode(path: impl AsRef<Path>, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// A new folder with these rights.
+pub fn folder_with(mode: u32) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    set_mode(folder.path(), mode);
+    folder
+}
+
+/// A process that is killed when this is dropped, also by a panic.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Sends a signal to a process, or with a minus to a group.

@@ -22,11 +22,10 @@ pub fn marked(command: &mut Command) -> &mut Command {
     default_signals();
     let harness = std::process::id();
     REAPER.get_or_init(|| {
-        let words = role::words(&format!("reaper:{harness}"));
-        let mut reaper = Command::new(&words[0]);
+        let mut reaper = role::unmarked(&std::env::current_exe().unwrap(), &format!("reaper:{harness}"));
         // In a group of its own, which no interrupt from the terminal reaches.
         std::os::unix::process::CommandExt::process_group(&mut reaper, 0);
-        reaper.args(&words[1..]).env_remove(VARIABLE);
+        reaper.env_remove(VARIABLE);
         reaper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     });
     command.env(VARIABLE, harness.to_string())
@@ -54,8 +53,7 @@ mod tests {
     #[test]
     fn what_a_killed_harness_has_started_ends() {
         let sync_dir = SyncDir::new();
-        let words = role::words(&format!("leaves-a-sleeper:{}", sync_dir.text("")));
-        let mut harness = Command::new(&words[0]).args(&words[1..]).spawn().unwrap();
+        let mut harness = role::command(&format!("leaves-a-sleeper:{}", sync_dir.text(""))).spawn().unwrap();
         // The shell's child, which the harness does not know of.
         let sleeper: i32 = sync_dir.read("sleeper").parse().unwrap();
         assert!(lives(sleeper));

@@ -8,11 +8,11 @@
 //!
 //! **Invariant:** without `role=` it does nothing, so it passes as a test.
 
-use crate::SyncDir;
+use crate::{SyncDir, reaper};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Bytes between two writes: the smallest page of any machine that Linux runs on.
@@ -67,7 +67,29 @@ pub fn of(program: &Path, role: &str) -> Vec<OsString> {
     words
 }
 
-/// The same for a shell: one line.
+/// This executable, about to be started in a role. It ends with the tests at the latest ([`crate::marked`]).
+pub fn command(role: &str) -> Command {
+    command_of(&std::env::current_exe().unwrap(), role)
+}
+
+/// The same of a copy of this executable.
+pub fn command_of(program: &Path, role: &str) -> Command {
+    let mut command = unmarked(program, role);
+    // What a role starts has its mark, and a reaper would be one more process of those that are counted.
+    if !std::env::args().any(|word| word.starts_with("role=")) {
+        reaper::marked(&mut command);
+    }
+    command
+}
+
+/// As [`command_of`], for what outlives the tests.
+pub(crate) fn unmarked(program: &Path, role: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(&of(program, role)[1..]);
+    command
+}
+
+/// [`words`] for a shell: one line.
 pub fn line(role: &str) -> String {
     words(role).iter().map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ")
 }
@@ -75,11 +97,6 @@ pub fn line(role: &str) -> String {
 /// The same without what the harness prints.
 pub fn quiet_line(role: &str) -> String {
     format!("{} >/dev/null", line(role))
-}
-
-fn start(role: &str) -> Child {
-    let words = words(role);
-    Command::new(&words[0]).args(&words[1..]).spawn().unwrap()
 }
 
 /// The part of a role behind its name, as numbers.
@@ -103,7 +120,7 @@ pub fn play_if_asked(others: impl FnOnce(&str, &str)) {
 fn play(name: &str, arguments: &str) -> bool {
     match name {
         // reaper:HARNESS
-        "reaper" => crate::reaper::play(arguments),
+        "reaper" => reaper::play(arguments),
         // touch:PAGES
         "touch" => touch(0, numbers(arguments)[0]),
         // tree:DEPTH,CHILDREN,PAGES, each child with PAGES more than its parent
@@ -112,7 +129,7 @@ fn play(name: &str, arguments: &str) -> bool {
             touch(0, pages);
             if depth > 0 {
                 let below = format!("tree:{},{children},{}", depth - 1, pages + 100);
-                let started: Vec<_> = (0..children).map(|_| start(&below)).collect();
+                let started: Vec<_> = (0..children).map(|_| command(&below).spawn().unwrap()).collect();
                 started.into_iter().for_each(|mut child| assert!(child.wait().unwrap().success()));
             }
         }
@@ -132,10 +149,8 @@ fn play(name: &str, arguments: &str) -> bool {
         }
         // thread-exec:PAGES, by a thread that isn't the first
         "thread-exec" => {
-            let thread = std::thread::spawn({
-                let words = words(&format!("touch:{arguments}"));
-                move || panic!("{}", Command::new(&words[0]).args(&words[1..]).exec())
-            });
+            let mut program = command(&format!("touch:{arguments}"));
+            let thread = std::thread::spawn(move || panic!("{}", program.exec()));
             let _ = thread.join();
             panic!("exec replaces all threads");
         }

@@ -210,6 +210,12 @@ impl CommandResult {
         own.iter().sum()
     }
 
+    /// Its standard output as one value of JSON.
+    #[track_caller]
+    pub fn document(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
     /// The lines of JSON.
     #[track_caller]
     pub fn json(&self) -> Vec<serde_json::Value> {

@@ -51,7 +51,6 @@ impl SimOptions {
     /// Checks what clap cannot.
     ///
     /// # Errors
-    ///
     /// A sentence for the user.
     pub fn check(&self) -> Result<(), String> {
         if self.seed.is_some() && self.on == On::Kernel {

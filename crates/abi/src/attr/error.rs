@@ -69,9 +69,7 @@ pub enum AttrError {
 impl fmt::Display for AttrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Truncated { need, have } => {
-                write!(f, "the attribute takes {need} bytes, only {have} are there")
-            }
+            Self::Truncated { need, have } => write!(f, "the attribute takes {need} bytes, only {have} are there"),
             Self::TooSmall { size } => write!(f, "attr.size is {size}, the smallest is 64"),
             Self::TooBig { size } => write!(f, "attr.size is {size}, the limit is 4096"),
             Self::UnknownFields { size, largest } => {
@@ -79,14 +77,10 @@ impl fmt::Display for AttrError {
             }
             Self::ReservedFlags { bits } => write!(f, "reserved attr flags {bits:#x} are set"),
             Self::Reserved2 { value } => write!(f, "attr.__reserved_2 is {value:#x}, not 0"),
-            Self::Reserved3 { bits } => {
-                write!(f, "reserved bits {bits:#x} of attr.aux_action are set")
-            }
+            Self::Reserved3 { bits } => write!(f, "reserved bits {bits:#x} of attr.aux_action are set"),
             Self::SampleType { bits } => write!(f, "attr.sample_type has unknown bits {bits:#x}"),
             Self::ReadFormat { bits } => write!(f, "attr.read_format has unknown bits {bits:#x}"),
-            Self::BranchSampleType { bits } => {
-                write!(f, "attr.branch_sample_type has unknown bits {bits:#x}")
-            }
+            Self::BranchSampleType { bits } => write!(f, "attr.branch_sample_type has unknown bits {bits:#x}"),
         }
     }
 }

@@ -51,15 +51,14 @@ pub fn decode_record<'a>(
         return Ok((Record::Sample(sample), None));
     }
     let has_id = header.kind.has_sample_id() && layout.has_sample_id();
-    let decoded = if has_id { decode_with_id(header, payload, layout) } else { decode_alone(header, payload, layout) };
+    let decoded = match has_id {
+        true => decode_with_id(header, payload, layout),
+        false => decode_body(header, payload, layout).map(|record| (record, None)),
+    };
     decoded.ok_or(RecordError::Malformed)
 }
 
 type Decoded<'a> = (Record<'a>, Option<SampleId>);
-
-fn decode_alone<'a>(header: RecordHeader, payload: &'a [u8], layout: &SampleLayout) -> Option<Decoded<'a>> {
-    Some((decode_body(header, payload, layout)?, None))
-}
 
 /// The id is split off first, so no body can reach into it.
 fn decode_with_id<'a>(header: RecordHeader, payload: &'a [u8], layout: &SampleLayout) -> Option<Decoded<'a>> {

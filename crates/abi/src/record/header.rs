@@ -160,21 +160,12 @@ impl<'a> Iterator for Records<'a> {
         if self.failed || self.rest.is_empty() {
             return None;
         }
-        let split = RecordHeader::split(self.rest).and_then(|(header, _, _)| {
-            let need = usize::from(header.size);
-            let have = self.rest.len();
-            self.rest.split_at_checked(need).ok_or(RecordError::Truncated { need, have })
-        });
-        Some(match split {
-            Ok((record, rest)) => {
-                self.rest = rest;
-                Ok(record)
-            }
-            Err(error) => {
-                self.failed = true;
-                Err(error)
-            }
-        })
+        let split = RecordHeader::split(self.rest);
+        self.failed = split.is_err();
+        Some(split.map(|(header, _, rest)| {
+            let all = core::mem::replace(&mut self.rest, rest);
+            all.get(..usize::from(header.size)).unwrap_or(all)
+        }))
     }
 }
 

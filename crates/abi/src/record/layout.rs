@@ -5,7 +5,7 @@
 //! **Invariant:** computed once from an attribute, then never again; finding an id or a time takes no search.
 
 use super::{RecordHeader, RecordKind};
-use crate::attr::{Attr, AttrFlags, BranchSample, ReadFormat, SampleFormat};
+use crate::attr::{Attr, AttrFlags, BranchSample, ReadFormat, SampleFormat, SampleFormat as F};
 use crate::bytes::u64_at;
 use crate::read::ReadLayout;
 
@@ -26,9 +26,9 @@ use crate::read::ReadLayout;
 pub struct SampleLayout {
     format: SampleFormat,
     read: ReadLayout,
-    branch: BranchSample,
-    regs_user: u8,
-    regs_intr: u8,
+    pub(super) branch: BranchSample,
+    pub(super) regs_user: u8,
+    pub(super) regs_intr: u8,
     /// Bytes of the trailing id; `None` without `sample_id_all`.
     id_size: Option<u8>,
     /// Where the event's id and the time are in a sample, from the start of the record.
@@ -42,40 +42,22 @@ pub struct SampleLayout {
 }
 
 /// The fields of a sample that can be of any length, but for the call chain and the raw data.
-const OF_ANY_LENGTH: SampleFormat = SampleFormat::READ
-    .union(SampleFormat::BRANCH_STACK)
-    .union(SampleFormat::REGS_USER)
-    .union(SampleFormat::STACK_USER)
-    .union(SampleFormat::REGS_INTR)
-    .union(SampleFormat::AUX);
+const OF_ANY_LENGTH: SampleFormat =
+    F::READ.union(F::BRANCH_STACK).union(F::REGS_USER).union(F::STACK_USER).union(F::REGS_INTR).union(F::AUX);
 
 /// The fields of one word each that come behind the raw data; the two weights are one.
-const BEHIND: SampleFormat = SampleFormat::DATA_SRC
-    .union(SampleFormat::TRANSACTION)
-    .union(SampleFormat::PHYS_ADDR)
-    .union(SampleFormat::CGROUP)
-    .union(SampleFormat::DATA_PAGE_SIZE)
-    .union(SampleFormat::CODE_PAGE_SIZE);
+const BEHIND: SampleFormat = F::DATA_SRC
+    .union(F::TRANSACTION)
+    .union(F::PHYS_ADDR)
+    .union(F::CGROUP)
+    .union(F::DATA_PAGE_SIZE)
+    .union(F::CODE_PAGE_SIZE);
 
 /// The fields that can come before an id or a time in a sample, in order.
-const SAMPLE_HEAD: [SampleFormat; 6] = [
-    SampleFormat::IDENTIFIER,
-    SampleFormat::IP,
-    SampleFormat::TID,
-    SampleFormat::TIME,
-    SampleFormat::ADDR,
-    SampleFormat::ID,
-];
+const SAMPLE_HEAD: [SampleFormat; 6] = [F::IDENTIFIER, F::IP, F::TID, F::TIME, F::ADDR, F::ID];
 
 /// The fields of the trailing id, in order.
-const TAIL: [SampleFormat; 6] = [
-    SampleFormat::TID,
-    SampleFormat::TIME,
-    SampleFormat::ID,
-    SampleFormat::STREAM_ID,
-    SampleFormat::CPU,
-    SampleFormat::IDENTIFIER,
-];
+const TAIL: [SampleFormat; 6] = [F::TID, F::TIME, F::ID, F::STREAM_ID, F::CPU, F::IDENTIFIER];
 
 /// Bytes of those of the fields that the format has; each takes 8.
 const fn bytes_of(format: SampleFormat, fields: &[SampleFormat]) -> u8 {
@@ -226,11 +208,7 @@ impl SampleLayout {
         let at = if header.kind == RecordKind::SAMPLE {
             usize::from(in_sample?)
         } else if header.kind.has_sample_id() {
-            let at = size.checked_sub(usize::from(from_end?))?;
-            if at < RecordHeader::SIZE {
-                return None;
-            }
-            at
+            size.checked_sub(usize::from(from_end?)).filter(|&at| at >= RecordHeader::SIZE)?
         } else {
             return None;
         };
@@ -239,17 +217,5 @@ impl SampleLayout {
 
     pub(super) const fn has(&self, field: SampleFormat) -> bool {
         self.format.contains(field)
-    }
-
-    pub(super) const fn branch(&self) -> BranchSample {
-        self.branch
-    }
-
-    pub(super) const fn regs_user(&self) -> usize {
-        self.regs_user as usize
-    }
-
-    pub(super) const fn regs_intr(&self) -> usize {
-        self.regs_intr as usize
     }
 }

@@ -21,7 +21,7 @@ impl MapKind {
         if misc.contains(Misc::MMAP_DATA) { Self::Data } else { Self::Code }
     }
 
-    const fn to_misc(self, misc: Misc) -> Misc {
+    pub(super) const fn to_misc(self, misc: Misc) -> Misc {
         match self {
             Self::Code => misc.without(Misc::MMAP_DATA),
             Self::Data => misc.with(Misc::MMAP_DATA),
@@ -68,10 +68,6 @@ impl<'a> Mmap<'a> {
         w.u64(self.len);
         w.u64(self.pgoff);
         write_string(w, self.filename)
-    }
-
-    pub(super) const fn to_misc(self, misc: Misc) -> Misc {
-        self.kind.to_misc(misc)
     }
 }
 

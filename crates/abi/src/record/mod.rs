@@ -129,7 +129,7 @@ impl Record<'_> {
     #[must_use]
     pub const fn misc(&self, misc: Misc) -> Misc {
         match self {
-            Self::Mmap(mmap) => mmap.to_misc(misc),
+            Self::Mmap(mmap) => mmap.kind.to_misc(misc),
             Self::Mmap2(mmap) => mmap.to_misc(misc),
             Self::Comm(comm) => comm.to_misc(misc),
             Self::Switch(direction) => direction.to_misc(misc),

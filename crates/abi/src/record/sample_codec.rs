@@ -23,7 +23,7 @@ enum EmptyStack {
 
 /// Reads a sample that takes all of the payload.
 pub(super) fn decode<'a>(payload: &'a [u8], layout: &SampleLayout) -> Option<Sample<'a>> {
-    let ambiguous = layout.has(F::BRANCH_STACK) && layout.branch().contains(BranchSample::HW_INDEX);
+    let ambiguous = layout.has(F::BRANCH_STACK) && layout.branch.contains(BranchSample::HW_INDEX);
     // Where the stack isn't empty the second way fails as the first one did.
     decode_as(payload, layout, EmptyStack::WithIndex)
         .or_else(|| ambiguous.then(|| decode_as(payload, layout, EmptyStack::Bare)).flatten())
@@ -76,12 +76,12 @@ fn read<'a>(r: &mut Reader<'a>, layout: &SampleLayout, empty: EmptyStack) -> Opt
         callchain: field(layout.has(F::CALLCHAIN), r, read_counted)?,
         raw: field(layout.has(F::RAW), r, read_raw)?,
         branch_stack: field(layout.has(F::BRANCH_STACK), r, |r| read_branches(r, layout, empty))?,
-        regs_user: field(layout.has(F::REGS_USER), r, |r| read_regs(r, layout.regs_user()))?,
+        regs_user: field(layout.has(F::REGS_USER), r, |r| read_regs(r, layout.regs_user.into()))?,
         stack_user: field(layout.has(F::STACK_USER), r, read_stack)?,
         weight: field(has_weight, r, Reader::u64)?.map(Weight),
         data_src: word(r, F::DATA_SRC)?,
         transaction: word(r, F::TRANSACTION)?,
-        regs_intr: field(layout.has(F::REGS_INTR), r, |r| read_regs(r, layout.regs_intr()))?,
+        regs_intr: field(layout.has(F::REGS_INTR), r, |r| read_regs(r, layout.regs_intr.into()))?,
         phys_addr: word(r, F::PHYS_ADDR)?,
         cgroup: word(r, F::CGROUP)?,
         data_page_size: word(r, F::DATA_PAGE_SIZE)?,
@@ -118,9 +118,9 @@ fn read_branches<'a>(r: &mut Reader<'a>, layout: &SampleLayout, empty: EmptyStac
     let count = r.u64()?;
     let bare = count == 0 && empty == EmptyStack::Bare;
     Some(BranchStack {
-        hw_idx: field(layout.branch().contains(BranchSample::HW_INDEX) && !bare, r, Reader::u64)?,
+        hw_idx: field(layout.branch.contains(BranchSample::HW_INDEX) && !bare, r, Reader::u64)?,
         branches: read_array(r, count)?,
-        counters: field(layout.branch().contains(BranchSample::COUNTERS), r, |r| read_array(r, count))?,
+        counters: field(layout.branch.contains(BranchSample::COUNTERS), r, |r| read_array(r, count))?,
     })
 }
 
@@ -136,7 +136,6 @@ fn read_stack<'a>(r: &mut Reader<'a>) -> Option<UserStack<'a>> {
     Some(UserStack { data, dyn_size })
 }
 
-/// Writes a sample.
 pub(super) fn encode(sample: &Sample<'_>, w: &mut Writer<'_>, layout: &SampleLayout) -> Option<()> {
     let has_weight = layout.has(F::WEIGHT) || layout.has(F::WEIGHT_STRUCT);
     let cpu = sample.cpu.map(|cpu| word(cpu, 0));
@@ -167,7 +166,7 @@ pub(super) fn encode(sample: &Sample<'_>, w: &mut Writer<'_>, layout: &SampleLay
         write_branches(w, &stack, layout)?;
     }
     if let Some(regs) = matching(layout.has(F::REGS_USER), sample.regs_user)? {
-        write_regs(w, &regs, layout.regs_user())?;
+        write_regs(w, &regs, layout.regs_user.into())?;
     }
     if let Some(stack) = matching(layout.has(F::STACK_USER), sample.stack_user)? {
         write_stack(w, &stack)?;
@@ -176,7 +175,7 @@ pub(super) fn encode(sample: &Sample<'_>, w: &mut Writer<'_>, layout: &SampleLay
     put(w, layout.has(F::DATA_SRC), sample.data_src)?;
     put(w, layout.has(F::TRANSACTION), sample.transaction)?;
     if let Some(regs) = matching(layout.has(F::REGS_INTR), sample.regs_intr)? {
-        write_regs(w, &regs, layout.regs_intr())?;
+        write_regs(w, &regs, layout.regs_intr.into())?;
     }
     put(w, layout.has(F::PHYS_ADDR), sample.phys_addr)?;
     put(w, layout.has(F::CGROUP), sample.cgroup)?;
@@ -207,7 +206,7 @@ fn write_raw(w: &mut Writer<'_>, raw: &[u8]) {
 fn write_branches(w: &mut Writer<'_>, stack: &BranchStack<'_>, layout: &SampleLayout) -> Option<()> {
     let count = stack.branches.len();
     w.u64(count as u64);
-    match (layout.branch().contains(BranchSample::HW_INDEX), stack.hw_idx) {
+    match (layout.branch.contains(BranchSample::HW_INDEX), stack.hw_idx) {
         (true, Some(hw_idx)) => w.u64(hw_idx),
         // The kernel's own way of saying that there is no stack.
         (true, None) if count == 0 => {}
@@ -216,7 +215,7 @@ fn write_branches(w: &mut Writer<'_>, stack: &BranchStack<'_>, layout: &SampleLa
         }
     }
     write_array(w, stack.branches);
-    let asked = layout.branch().contains(BranchSample::COUNTERS);
+    let asked = layout.branch.contains(BranchSample::COUNTERS);
     if let Some(counters) = matching(asked, stack.counters)? {
         if counters.len() != count {
             return None;

@@ -5,7 +5,6 @@
 use crate::array::{Array, Element};
 use crate::bytes::{Reader, Writer};
 
-/// Reads `count` elements.
 pub(super) fn read_array<'a, T: Element>(r: &mut Reader<'a>, count: u64) -> Option<Array<'a, T>> {
     r.take_u64(count.checked_mul(T::SIZE as u64)?).map(Array::from_bytes)
 }

@@ -233,18 +233,10 @@ fn attr_of_size(size: AttrSize) -> impl Strategy<Value = Attr> {
     })
 }
 
-const SIZES: [AttrSize; 10] = [
-    AttrSize::Ver0,
-    AttrSize::Ver1,
-    AttrSize::Ver2,
-    AttrSize::Ver3,
-    AttrSize::Ver4,
-    AttrSize::Ver5,
-    AttrSize::Ver6,
-    AttrSize::Ver7,
-    AttrSize::Ver8,
-    AttrSize::Ver9,
-];
+const SIZES: [AttrSize; 10] = {
+    use AttrSize::*;
+    [Ver0, Ver1, Ver2, Ver3, Ver4, Ver5, Ver6, Ver7, Ver8, Ver9]
+};
 
 fn sized_attr() -> impl Strategy<Value = (AttrSize, Attr)> {
     proptest::sample::select(&SIZES[..]).prop_flat_map(|size| attr_of_size(size).prop_map(move |attr| (size, attr)))

@@ -6,7 +6,7 @@ use pmux_abi::read::{ReadMember, ReadValues};
 use pmux_abi::record::*;
 
 /// A record of words, with its header.
-fn record(kind: RecordKind, misc: u16, words: &[u64]) -> Vec<u8> {
+pub(crate) fn record(kind: RecordKind, misc: u16, words: &[u64]) -> Vec<u8> {
     let size = u16::try_from(8 + 8 * words.len()).unwrap();
     let mut bytes = kind.0.to_ne_bytes().to_vec();
     bytes.extend(misc.to_ne_bytes());
@@ -172,24 +172,12 @@ fn read_records_follow_the_read_format() {
 
 #[test]
 fn the_id_stands_at_the_end_in_the_kernels_order() {
-    let format = SampleFormat::TID
-        | SampleFormat::TIME
-        | SampleFormat::ID
-        | SampleFormat::STREAM_ID
-        | SampleFormat::CPU
-        | SampleFormat::IDENTIFIER
-        | SampleFormat::IP
-        | SampleFormat::READ;
+    use SampleFormat as F;
+    let format = F::TID | F::TIME | F::ID | F::STREAM_ID | F::CPU | F::IDENTIFIER | F::IP | F::READ;
     let layout = layout(format, AttrFlags::SAMPLE_ID_ALL);
     assert_eq!(layout.sample_id_size(), 48);
-    let id = SampleId {
-        task: Some(TaskId { pid: 1, tid: 2 }),
-        time: Some(3),
-        id: Some(4),
-        stream_id: Some(5),
-        cpu: Some(6),
-        identifier: Some(4),
-    };
+    let task = Some(TaskId { pid: 1, tid: 2 });
+    let id = SampleId { task, time: Some(3), id: Some(4), stream_id: Some(5), cpu: Some(6), identifier: Some(4) };
     let bytes = record(RecordKind::LOST_SAMPLES, 0, &[99, pair(1, 2), 3, 4, 5, pair(6, 0), 4]);
     check(&bytes, &layout, Record::LostSamples(LostSamples { lost: 99 }), Some(id));
     assert_eq!(layout.event_id(&bytes), Some(4));
@@ -456,9 +444,7 @@ fn raw_data_is_padded_into_its_length() {
         let record = Record::Sample(sample);
         let size = encode_record(&record, None, Misc::default(), &layout, &mut out).unwrap();
         let (seen, _) = decode_record(&out[..size], &layout).unwrap();
-        let Record::Sample(Sample { raw: Some(raw), .. }) = seen else {
-            panic!("no raw data in {seen:?}");
-        };
+        let Record::Sample(Sample { raw: Some(raw), .. }) = seen else { panic!("no raw data in {seen:?}") };
         assert_eq!(raw[..len], data);
         assert!(raw.len() - len < 8 && raw[len..].iter().all(|&byte| byte == 0));
     }

@@ -118,12 +118,8 @@ impl Parts {
 
     fn regs(&self, mask: u64) -> Regs<'_> {
         let abi = RegsAbi(self.n[9] % 3);
-        let count = match abi {
-            RegsAbi::NONE => 0,
-            _ => mask.count_ones() as usize,
-        };
-        let values = Array::from(&self.regs[..count]);
-        Regs { abi, values }
+        let count = if abi == RegsAbi::NONE { 0 } else { mask.count_ones() as usize };
+        Regs { abi, values: Array::from(&self.regs[..count]) }
     }
 
     fn branch_stack(&self, branch: BranchSample) -> BranchStack<'_> {
@@ -170,93 +166,45 @@ impl Parts {
         }
     }
 
-    fn direction(&self) -> SwitchDirection {
-        match self.n[0] % 3 {
-            0 => SwitchDirection::In,
-            1 => SwitchDirection::Out,
-            _ => SwitchDirection::OutPreempted,
-        }
-    }
-
-    fn map_kind(&self) -> MapKind {
-        match self.n[1] % 2 {
-            0 => MapKind::Code,
-            _ => MapKind::Data,
-        }
-    }
-
     /// Makes the record of a number from 1 to 22 as the kernel numbers them, and of any other an unknown one.
     fn record(&self, number: u32, attr: &Attr, layout: &SampleLayout) -> Record<'_> {
         let n = &self.n;
         let TaskId { pid, tid } = self.task_id();
         let task = Task { pid, ppid: self.half(4), tid, ptid: self.half(5), time: n[6] };
         let throttle = Throttle { time: n[0], id: n[1], stream_id: n[2] };
+        let cause = if n[0].is_multiple_of(2) { CommCause::Rename } else { CommCause::Exec };
+        let direction = match n[0] % 3 {
+            0 => SwitchDirection::In,
+            1 => SwitchDirection::Out,
+            _ => SwitchDirection::OutPreempted,
+        };
+        let kind = if n[1].is_multiple_of(2) { MapKind::Code } else { MapKind::Data };
+        let (addr, len, pgoff, filename) = (n[4], n[5], n[6], &self.text[..]);
+        let source = match BuildId::new(&self.text) {
+            Some(id) => MapSource::BuildId(id),
+            None => MapSource::Inode { major: self.half(7), minor: self.half(8), inode: n[9], generation: n[10] },
+        };
+        let (prot, flags) = (self.half(11), self.half(12));
+        let (low, high) = (tid as u16, (tid >> 16) as u16);
         match number {
-            1 => Record::Mmap(Mmap {
-                pid,
-                tid,
-                addr: n[4],
-                len: n[5],
-                pgoff: n[6],
-                kind: self.map_kind(),
-                filename: &self.text,
-            }),
+            1 => Record::Mmap(Mmap { pid, tid, addr, len, pgoff, kind, filename }),
             2 => Record::Lost(Lost { id: n[0], lost: n[1] }),
-            3 => Record::Comm(Comm {
-                pid,
-                tid,
-                cause: match n[0] % 2 {
-                    0 => CommCause::Rename,
-                    _ => CommCause::Exec,
-                },
-                comm: &self.text,
-            }),
+            3 => Record::Comm(Comm { pid, tid, cause, comm: &self.text }),
             4 => Record::Exit(task),
             5 => Record::Throttle(throttle),
             6 => Record::Unthrottle(throttle),
             7 => Record::Fork(task),
             8 => Record::Read(Read { pid, tid, values: self.values(attr.read_format) }),
             9 => Record::Sample(self.sample(attr, layout)),
-            10 => Record::Mmap2(Mmap2 {
-                pid,
-                tid,
-                addr: n[4],
-                len: n[5],
-                pgoff: n[6],
-                source: match BuildId::new(&self.text) {
-                    Some(id) => MapSource::BuildId(id),
-                    None => {
-                        MapSource::Inode { major: self.half(7), minor: self.half(8), inode: n[9], generation: n[10] }
-                    }
-                },
-                prot: self.half(11),
-                flags: self.half(12),
-                kind: self.map_kind(),
-                filename: &self.text,
-            }),
+            10 => Record::Mmap2(Mmap2 { pid, tid, addr, len, pgoff, source, prot, flags, kind, filename }),
             11 => Record::Aux(Aux { aux_offset: n[0], aux_size: n[1], flags: n[2] }),
             12 => Record::ItraceStart(ItraceStart { pid, tid }),
             13 => Record::LostSamples(LostSamples { lost: n[0] }),
-            14 => Record::Switch(self.direction()),
-            15 => Record::SwitchCpuWide(SwitchCpuWide {
-                direction: self.direction(),
-                next_prev_pid: pid,
-                next_prev_tid: tid,
-            }),
+            14 => Record::Switch(direction),
+            15 => Record::SwitchCpuWide(SwitchCpuWide { direction, next_prev_pid: pid, next_prev_tid: tid }),
             16 => Record::Namespaces(Namespaces { pid, tid, namespaces: Array::from(&self.namespaces[..]) }),
-            17 => Record::Ksymbol(Ksymbol {
-                addr: n[0],
-                len: pid,
-                ksym_type: tid as u16,
-                flags: (tid >> 16) as u16,
-                name: &self.text,
-            }),
-            18 => Record::BpfEvent(BpfEvent {
-                event_type: tid as u16,
-                flags: (tid >> 16) as u16,
-                id: pid,
-                tag: n[0].to_ne_bytes(),
-            }),
+            17 => Record::Ksymbol(Ksymbol { addr: n[0], len: pid, ksym_type: low, flags: high, name: &self.text }),
+            18 => Record::BpfEvent(BpfEvent { event_type: low, flags: high, id: pid, tag: n[0].to_ne_bytes() }),
             19 => Record::Cgroup(Cgroup { id: n[0], path: &self.text }),
             20 => Record::TextPoke(TextPoke { addr: n[0], old: &self.bytes, new: &self.text }),
             21 => Record::AuxOutputHwId(AuxOutputHwId { hw_id: n[0] }),
@@ -275,12 +223,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn records_round_trip(
-        attr in shape(),
-        parts in parts(),
-        number in number(),
-        misc in any::<u16>(),
-    ) {
+    fn records_round_trip(attr in shape(), parts in parts(), number in number(), misc in any::<u16>()) {
         let mut parts = parts;
         parts.fit(attr.read_format);
         let layout = SampleLayout::new(&attr);
@@ -324,11 +267,7 @@ proptest! {
         misc in any::<u16>(),
         words in vec(prop_oneof![3 => 0..4_u64, 1 => any::<u64>()], 0..40),
     ) {
-        let size = u16::try_from(8 + 8 * words.len()).unwrap();
-        let mut raw = number.to_ne_bytes().to_vec();
-        raw.extend(misc.to_ne_bytes());
-        raw.extend(size.to_ne_bytes());
-        raw.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        let raw = super::record_bytes::record(RecordKind(number), misc, &words);
         let layout = SampleLayout::new(&attr);
         let Ok((record, id)) = decode_record(&raw, &layout) else { return Ok(()) };
 
@@ -349,11 +288,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(
-        attr in shape(),
-        number in any::<Option<u8>>(),
-        raw in vec(any::<u8>(), 8..300),
-    ) {
+    fn no_bytes_panic(attr in shape(), number in any::<Option<u8>>(), raw in vec(any::<u8>(), 8..300)) {
         let mut raw = raw;
         if let Some(number) = number {
             // A header that is right, so that the random bytes get as far as the fields.

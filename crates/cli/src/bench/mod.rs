@@ -48,20 +48,17 @@ fn threads(options: &ThreadOptions, repeat: u32) -> Result<BenchReport, String> 
     let ThreadOptions { breakpoints, parallelism, threads, .. } = *options;
     let load = ThreadLoad { breakpoints, parallelism, threads, repeat };
     let measured = match options.engine {
-        Accountant::Kernel => {
-            let cost = pmux::bench::threads(&session()?, load).map_err(words)?;
-            MeasuredOn::Kernel(cost)
-        }
+        Accountant::Kernel => MeasuredOn::Kernel(pmux::bench::threads(&session()?, load).map_err(words)?),
         Accountant::Ledger => {
             let cpus = match options.cpus {
                 Some(cpus) => cpus,
                 None => u32::try_from(session()?.online().len()).map_err(|error| error.to_string())?,
             };
             let ask = |accounts, allowance| pmux::bench::books(accounts, cpus, load, allowance).map_err(words);
-            let ledger = ask(Accounts::Ledger, Allowance::Whole)?;
+            let found = ask(Accounts::Ledger, Allowance::Whole)?;
             let limit = options.limit.unwrap_or(PATIENCE);
             let list = options.baseline.map(|_| ask(Accounts::List, Allowance::UpTo(limit))).transpose()?;
-            MeasuredOn::Ledger { cpus, found: ledger, list: list.map(|found| Beside { found, limit }) }
+            MeasuredOn::Ledger { cpus, found, list: list.map(|found| Beside { found, limit }) }
         }
     };
     Ok(BenchReport::Threads { load, measured })

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What a benchmark found.
 pub(super) enum BenchReport {
     /// Threads start and end.
     Threads { load: ThreadLoad, measured: MeasuredOn },

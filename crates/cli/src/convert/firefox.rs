@@ -54,7 +54,6 @@ impl StaticSchemaMarker for Note {
     }
 }
 
-/// What is being made.
 struct Maker<'a> {
     drawn: &'a Drawn<Whole>,
     made: Profile,
@@ -80,18 +79,11 @@ pub(crate) fn make(drawn: &Drawn<Whole>) -> Profile {
     let reference = ReferenceTimestamp::from_duration_since_unix_epoch(Duration::from_nanos(since_1970));
     let own = drawn.kept.samples.iter().filter(|sample| sample.event as usize == event);
     let interval = interval_ns(own.clone());
-    let made = Profile::new(&product(drawn, name), reference, SamplingInterval::from_nanos(interval));
-    let mut maker = Maker {
-        drawn,
-        made,
-        kinds: HashMap::new(),
-        modules: HashMap::new(),
-        processes: HashMap::new(),
-        threads: HashMap::new(),
-        frames: HashMap::new(),
-        stacks: HashMap::new(),
-        begin_ns,
-    };
+    let host = drawn.profile.about.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
+    let product = format!("pmux: {name}{host}, {}", drawn.name);
+    let made = Profile::new(&product, reference, SamplingInterval::from_nanos(interval));
+    let (kinds, modules, processes, threads, frames, stacks) = Default::default();
+    let mut maker = Maker { drawn, made, kinds, modules, processes, threads, frames, stacks, begin_ns };
     maker.made.set_symbolicated(true);
     if let Some(kernel) = &drawn.profile.about.kernel {
         maker.made.set_os_name(&format!("Linux {kernel}"));
@@ -112,11 +104,6 @@ pub(crate) fn make(drawn: &Drawn<Whole>) -> Profile {
         maker.made.set_thread_samples_weight_type(thread, WeightType::Samples);
     }
     maker.made
-}
-
-fn product(drawn: &Drawn<Whole>, event: &str) -> String {
-    let host = drawn.profile.about.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
-    format!("pmux: {event}{host}, {}", drawn.name)
 }
 
 impl Maker<'_> {
@@ -172,10 +159,9 @@ impl Maker<'_> {
         };
         let category = *self.kinds.entry(kind).or_insert_with(|| self.made.add_category(name, color));
         let profile = &self.drawn.profile;
+        let name = profile.names.get(profile.modules.get(module).short);
         let pair = match self.modules.len() {
-            0..MOST_MODULES => {
-                self.made.add_subcategory(category, profile.names.get(profile.modules.get(module).short))
-            }
+            0..MOST_MODULES => self.made.add_subcategory(category, name),
             _ => category.into(),
         };
         self.modules.insert(module, pair);
@@ -224,13 +210,8 @@ impl Maker<'_> {
         let drawn = self.drawn;
         for span in spans(&drawn.kept) {
             let timing = MarkerTiming::Interval(self.time(span.from_ns), self.time(span.to_ns));
-            self.add_note(
-                span.thread,
-                timing,
-                "on a CPU",
-                &span.cpu.map_or_else(String::new, |cpu| format!("CPU {cpu}")),
-                None,
-            );
+            let place = span.cpu.map_or_else(String::new, |cpu| format!("CPU {cpu}"));
+            self.add_note(span.thread, timing, "on a CPU", &place, None);
         }
         for sample in drawn.kept.samples.iter().filter(|sample| sample.event as usize != event) {
             let timing = MarkerTiming::Instant(self.time(sample.time_ns));

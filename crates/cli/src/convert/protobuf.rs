@@ -54,7 +54,6 @@ impl Message {
         self
     }
 
-    /// Bytes.
     pub(super) fn bytes(self, field: u32, bytes: &[u8]) -> Self {
         if bytes.is_empty() { self } else { self.item(field, bytes) }
     }

@@ -3,7 +3,7 @@
 //! Source: <https://www.speedscope.app/file-format-schema.json>.
 
 use crate::picture::{Drawn, Unit, unit};
-use pmux::profile::{SourceLineId, Whole};
+use pmux::profile::{SourceLine, SourceLineId, Whole};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,20 +11,17 @@ use std::io::{self, Write};
 
 pub(super) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()> {
     let Drawn { profile, places, kept, .. } = drawn;
-    let frames: Vec<Value> = places
-        .all()
-        .iter()
-        .map(|place| {
-            let mut frame = json!({ "name": &*place.function });
-            // A program stands for the file where lines are not known.
-            let program = || profile.names.get(profile.modules.get(place.module).short);
-            frame["file"] = place.file.as_deref().unwrap_or_else(program).into();
-            if let Some(line) = place.line {
-                frame["line"] = line.into();
-            }
-            frame
-        })
-        .collect();
+    let frame = |place: &SourceLine| {
+        let mut frame = json!({ "name": &*place.function });
+        // A program stands for the file where lines are not known.
+        let program = || profile.names.get(profile.modules.get(place.module).short);
+        frame["file"] = place.file.as_deref().unwrap_or_else(program).into();
+        if let Some(line) = place.line {
+            frame["line"] = line.into();
+        }
+        frame
+    };
+    let frames: Vec<Value> = places.all().iter().map(frame).collect();
     // The samples of each profile, by their places: the text of all of them at once would be many times as large.
     let mut profiles: BTreeMap<_, (Vec<u32>, u64)> = BTreeMap::new();
     for (place, sample) in (0..).zip(&kept.samples) {

@@ -54,13 +54,8 @@ fn read(options: &DiffOptions, paths: &[PathBuf]) -> Result<Vec<Shares>, Failure
         for files in apart.map_err(|error| input::about(&name, &error))? {
             // Of a pipe, and in words for what is not there.
             let input = if path.is_dir() { Input::of_files(files) } else { Input::open(path) };
-            let shares = input.and_then(|input| {
-                shares::of(
-                    input::progress::on_stderr(input.with_sources(sources.clone())),
-                    options.part.wanted(),
-                    scope,
-                )
-            });
+            let input = input.map(|input| input::progress::on_stderr(input.with_sources(sources.clone())));
+            let shares = input.and_then(|input| shares::of(input, options.part.wanted(), scope));
             let shares = shares.map_err(|error| input::about(&name, &error))?;
             shares.remarks.iter().for_each(|remark| write_stderr(&format!("{name}: {remark}")));
             if let Some(why) = &shares.why_empty {
@@ -143,33 +138,25 @@ fn to_text(compared: &[Compared], options: &DiffOptions, width: Option<usize>) -
             let noise = change.noise.map_or_else(|| "?".to_owned(), |noise| format!("± {:.2}", noise * 100.0));
             let name = format!("{} ({})", visible(function), visible(module));
             let name = width.map_or_else(|| name.clone(), |width| cut(&name, width.saturating_sub(NUMBERS).max(16)));
-            let _ = writeln!(
-                text,
-                "  {mark} {:>6.2} % {:>6.2} % {:>+8.2} {noise:>9}  {name}",
-                change.before * 100.0,
-                change.after * 100.0,
-                change.by() * 100.0,
-            );
+            let [before, after, by] = [change.before, change.after, change.by()].map(|part| part * 100.0);
+            let _ = writeln!(text, "  {mark} {before:>6.2} % {after:>6.2} % {by:>+8.2} {noise:>9}  {name}");
         }
         let left = among.saturating_sub(rows);
         if left > 0 {
             let _ = writeln!(text, "    … and {left} more: --rows 0 shows all");
         }
         text.push('\n');
+        // One would be marked if it were the only one.
+        let is_likely = one.functions.iter().any(|(_, change)| change.is_beyond_noise(1) == Some(true));
         let noise = "  noise: where nothing has changed, 19 of 20 functions differ by less.";
         text += &wrapped(&format!(
             "{noise} Among {among} functions some differ by more, by chance: * marks a change that would be rare (1 in 20) as \
              the largest of all {among} (Bonferroni's correction){}.",
-            if marked == 0 && likely(one) > 0 { more_tells(one.recordings) } else { "" }
+            if marked == 0 && is_likely { more_tells(one.recordings) } else { "" }
         ));
         text.push('\n');
     }
     text
-}
-
-/// How many functions would be marked if each were the only one.
-fn likely(one: &Compared) -> usize {
-    one.functions.iter().filter(|(_, change)| change.is_beyond_noise(1) == Some(true)).count()
 }
 
 /// What makes smaller changes certain.
@@ -194,15 +181,13 @@ fn counted(change: &Change) -> String {
     if change.before == 0.0 {
         return "there was nothing before".to_owned();
     }
+    let by = percent(change.by());
     match (change.noise, change.is_beyond_noise(1)) {
         (Some(noise), Some(is_beyond)) => {
             let judged = if is_beyond { "beyond noise" } else { "within noise" };
-            format!("{:+.1} % ± {:.1}, {judged}", percent(change.by()), percent(noise))
+            format!("{by:+.1} % ± {:.1}, {judged}", percent(noise))
         }
-        _ => format!(
-            "{:+.1} %; two recordings or more of each side would tell how much runs differ",
-            percent(change.by())
-        ),
+        _ => format!("{by:+.1} %; two recordings or more of each side would tell how much runs differ"),
     }
 }
 
@@ -213,25 +198,19 @@ fn to_json(compared: &[Compared]) -> String {
             "chance": change.chance, "beyond_noise": change.is_beyond_noise(among),
         })
     };
-    let events: Vec<Value> = compared
-        .iter()
-        .map(|one| {
-            let among = one.functions.len();
-            let functions: Vec<Value> = one
-                .functions
-                .iter()
-                .map(|((function, module), share)| {
-                    json!({ "function": function, "module": module, "share": change(share, among) })
-                })
-                .collect();
-            json!({
-                "event": one.event,
-                "samples": { "before": one.samples.0, "after": one.samples.1 },
-                "recordings": { "before": one.recordings.0, "after": one.recordings.1 },
-                "count": change(&one.count, 1),
-                "functions": functions,
-            })
+    let event = |one: &Compared| {
+        let function = |((function, module), share): &(Name, Change)| {
+            let share = change(share, one.functions.len());
+            json!({ "function": function, "module": module, "share": share })
+        };
+        json!({
+            "event": one.event,
+            "samples": { "before": one.samples.0, "after": one.samples.1 },
+            "recordings": { "before": one.recordings.0, "after": one.recordings.1 },
+            "count": change(&one.count, 1),
+            "functions": one.functions.iter().map(function).collect::<Vec<Value>>(),
         })
-        .collect();
+    };
+    let events: Vec<Value> = compared.iter().map(event).collect();
     format!("{}\n", json!({ "level": statistics::LEVEL, "events": events }))
 }

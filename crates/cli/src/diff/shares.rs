@@ -38,7 +38,6 @@ impl Sink for StackSums {
 /// Whether a function is asked about alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scope {
-    /// Alone.
     Own,
     /// With all that it calls.
     WithChildren,

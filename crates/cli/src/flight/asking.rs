@@ -12,7 +12,7 @@ use crate::options::exit_status;
 use crate::options::flight::{DumpOptions, DumpTo, FlightAsk, ListOptions};
 use crate::session;
 use crate::stderr::{visible, write_stderr};
-use pmux_daemon::flight::{AskError, ControlCommand, RecorderId, SocketDir, ask};
+use pmux_daemon::flight::{AskError, ControlCommand, RecorderId, SocketDir, ask, snapshot_line};
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -59,11 +59,8 @@ fn dump(options: &DumpOptions) -> Result<u8, Failure> {
             Ok(answer) => {
                 let path = answer["snapshot"].as_str().unwrap_or_default();
                 out.push_str(&format!("{}\n", visible(path)));
-                if several {
-                    write_stderr(&format!("pmux flight: {}: {}", recorder.id, messages::snapshot(&answer)));
-                } else {
-                    write_stderr(&format!("pmux flight: {}", messages::snapshot(&answer)));
-                }
+                let of = if several { format!("{}: ", recorder.id) } else { String::new() };
+                write_stderr(&format!("pmux flight: {of}{}", snapshot_line(&answer)));
             }
             Err(error) => {
                 let too_late = if error == AskError::TimedOut { "; --timeout waits longer" } else { "" };
@@ -140,7 +137,8 @@ fn find(to: &DumpTo) -> Result<Vec<FoundRecorder>, Failure> {
     };
     match RecorderId::parse(text) {
         id @ RecorderId::Process(pid) => {
-            let fits = |of: &FoundRecorder| of.id == id || process(of) == Some(u64::from(pid));
+            let is_its = |status: &Value| status["process"] == pid;
+            let fits = |of: &FoundRecorder| of.id == id || of.status.as_ref().is_ok_and(is_its);
             one(all, fits, || format!("process {pid} is not a recorder of yours; {known}"))
         }
         RecorderId::Name(_) => {
@@ -216,10 +214,6 @@ fn folders(socket: Option<&Path>) -> Result<Vec<SocketDir>, Failure> {
 
 fn names(all: &[FoundRecorder]) -> Vec<String> {
     all.iter().map(|of| of.id.to_string()).collect()
-}
-
-fn process(of: &FoundRecorder) -> Option<u64> {
-    of.status.as_ref().ok()?["process"].as_u64()
 }
 
 fn directory(of: &FoundRecorder) -> Option<PathBuf> {

@@ -3,7 +3,6 @@
 //! **Invariant:** pure. What a recorder leaves out is shown as nothing, never a panic.
 
 use pmux::units::{bytes_text, number_text, span_text};
-use pmux_daemon::flight::snapshot_line;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -35,14 +34,9 @@ fn fired(status: &Value) -> u64 {
 /// How far back it reaches, and with how much memory.
 fn kept(status: &Value) -> String {
     let held = &status["held"];
-    let cpus = items(&held["cpus"]).count() as u64;
-    format!(
-        "{} of {} kept, {} on {}",
-        seconds(&held["seconds"]),
-        text(&status["keep"]),
-        bytes_text(count(&held["bytes"])),
-        plural(cpus, "CPU")
-    )
+    let cpus = plural(items(&held["cpus"]).count() as u64, "CPU");
+    let (seconds, bytes) = (seconds(&held["seconds"]), bytes_text(count(&held["bytes"])));
+    format!("{seconds} of {} kept, {bytes} on {cpus}", text(&status["keep"]))
 }
 
 /// How it goes, on one line that is written anew.
@@ -60,17 +54,8 @@ pub(super) fn progress(status: &Value) -> String {
 
 /// One recorder in a line.
 pub(crate) fn in_a_line(status: &Value) -> String {
-    format!(
-        "{}, {}, into {}",
-        kept(status),
-        plural(count(&status["snapshots"]), "snapshot"),
-        text(&status["directory"])
-    )
-}
-
-/// What a recorder said of a snapshot.
-pub(super) fn snapshot(answer: &Value) -> String {
-    snapshot_line(answer)
+    let snapshots = plural(count(&status["snapshots"]), "snapshot");
+    format!("{}, {snapshots}, into {}", kept(status), text(&status["directory"]))
 }
 
 /// `pmux flight status`: all about one recorder.
@@ -86,14 +71,9 @@ pub(super) fn page(id: &str, status: &Value) -> Vec<String> {
         0 => String::new(),
         bytes => format!(", {} of waits", bytes_text(bytes)),
     };
-    row(
-        "rings",
-        format!(
-            "{}{waits}, and {} of what explains samples",
-            bytes_text(count(&held["ring_bytes"])),
-            bytes_text(count(&status["metadata_bytes"]))
-        ),
-    );
+    let rings = bytes_text(count(&held["ring_bytes"]));
+    let metadata = bytes_text(count(&status["metadata_bytes"]));
+    row("rings", format!("{rings}{waits}, and {metadata} of what explains samples"));
     let cpus: Vec<String> =
         items(&held["cpus"]).map(|cpu| format!("{}: {}", count(&cpu["cpu"]), seconds(&cpu["seconds"]))).collect();
     if (2..=16).contains(&cpus.len()) {
@@ -126,6 +106,7 @@ pub(super) fn page(id: &str, status: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pmux_daemon::flight::snapshot_line;
     use serde_json::json;
 
     #[test]
@@ -134,7 +115,7 @@ mod tests {
             assert!(progress(&status).contains("kept"));
             assert!(!page("1", &status).is_empty());
             assert!(in_a_line(&status).contains("into"));
-            assert!(!snapshot(&status).is_empty());
+            assert!(!snapshot_line(&status).is_empty());
         }
     }
 

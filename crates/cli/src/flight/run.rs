@@ -17,7 +17,7 @@ use pmux::record::{Rate, RecordOptions};
 use pmux::trigger::{Rule, SignalName, TermSource};
 use pmux::units::bytes_text;
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake, signal_number};
-use pmux::{Command, CommandOutput, Error, Running, Session, Target};
+use pmux::{Command, CommandOutput, Error, Session, Target};
 use pmux_daemon::config::USUAL_FREQUENCY;
 use pmux_daemon::flight::{
     Child, Control, ControlAccess, FlightRecorder, RecorderError, RecorderEvent, RecorderId, RecorderPlan, SocketDir,
@@ -42,7 +42,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How often it is shown how it goes.
 const SHOW: Duration = Duration::from_millis(500);
 
-/// Everything about one flight.
 pub(super) struct FlightRun<'a> {
     options: &'a Options,
     session: &'a Session,
@@ -82,13 +81,8 @@ impl<'a> FlightRun<'a> {
     pub(super) fn run(mut self) -> Result<u8, Failure> {
         let typed = &self.options.sampling;
         let plan = self.plan()?;
-        let held = match typed.command.as_slice() {
-            [] => None,
-            words => {
-                let held = Command::hold_with(words.to_vec(), CommandOutput::Ours);
-                Some(held.map_err(|error| failure(&error))?)
-            }
-        };
+        let held = (!typed.command.is_empty()).then(|| Command::hold_with(&typed.command, CommandOutput::Ours));
+        let held = held.transpose().map_err(|error| failure(&error))?;
         let target = sampling::target(typed, &self.target_spec, held.as_ref())?;
         sampling::check_target_alive(&target, &self.target_spec)?;
         let mut recorder = FlightRecorder::open(self.session, plan, &target).map_err(|error| not_opened(&error))?;
@@ -238,7 +232,8 @@ impl<'a> FlightRun<'a> {
                 self.waiter.watch(followed.ready(), FOLLOW);
             }
             for signal in self.step(recorder, Some(until))? {
-                self.interrupted(signal, child.as_mut().map(Child::running));
+                self.signal = Some(signal);
+                pass_on(signal, child.as_mut().map(Child::running));
             }
             if let Some(stands) = child.take_if(|child| matches!(child, Child::Followed(_))) {
                 *child = Some(recorder.look_into(stands).map_err(|error| not_opened(&error))?);
@@ -278,11 +273,8 @@ impl<'a> FlightRun<'a> {
             ends.take(&wakes, &mut self.waiter);
         }
         recorder.take(&wakes, RECORDER).iter().for_each(|event| self.report_event(event));
-        let signals = wakes.iter().filter_map(|wake| match wake {
-            Wake::Signal(signal) => Some(*signal),
-            _ => None,
-        });
-        Ok(signals.collect())
+        let signal = |wake: &Wake| if let Wake::Signal(signal) = wake { Some(*signal) } else { None };
+        Ok(wakes.iter().filter_map(signal).collect())
     }
 
     fn end(&mut self, recorder: &mut FlightRecorder) {
@@ -294,8 +286,7 @@ impl<'a> FlightRun<'a> {
         if last {
             recorder.dump("the end");
         }
-        let event = recorder.finish();
-        event.iter().for_each(|event| self.report_event(event));
+        recorder.finish().iter().for_each(|event| self.report_event(event));
         let status = recorder.status();
         self.line.show("");
         if self.options.json {
@@ -312,12 +303,6 @@ impl<'a> FlightRun<'a> {
         if !self.options.quiet && status["snapshots"] == 0 && status["failed"] == 0 {
             write_stderr("pmux flight: no snapshot was taken (--at-end always takes one at the end)");
         }
-    }
-
-    /// A signal asks for the end: the command is told, unless the terminal has told it already.
-    fn interrupted(&mut self, signal: i32, child: Option<&mut Running>) {
-        self.signal = Some(signal);
-        pass_on(signal, child);
     }
 
     fn report_event(&mut self, event: &RecorderEvent) {

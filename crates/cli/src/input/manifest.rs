@@ -27,7 +27,6 @@ pub(crate) struct Window {
 /// What is in it that is shown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Manifest {
-    /// The snapshot's file.
     pub(crate) file: String,
     pub(crate) number: Option<u64>,
     pub(crate) causes: Vec<Mark>,
@@ -143,7 +142,6 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn what_is_there_is_taken() {

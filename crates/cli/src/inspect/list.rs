@@ -24,6 +24,17 @@ enum Openness {
     Unknown,
 }
 
+impl Openness {
+    /// Why it does not open as it is, with the title of the list of such reasons.
+    fn reason(&self) -> Option<(&'static str, &String)> {
+        match self {
+            Self::Changed(how) => Some(("changed", how)),
+            Self::Refused(why) => Some(("why not", why)),
+            Self::Opens | Self::Unknown => None,
+        }
+    }
+}
+
 /// Runs `pmux list` and returns the exit status.
 pub(crate) fn list(options: &ListOptions) -> u8 {
     let session = match Session::new() {
@@ -32,8 +43,7 @@ pub(crate) fn list(options: &ListOptions) -> u8 {
     };
     let filter = options.pattern.as_deref().map_or(Filter::All, Filter::parse);
     let found = listing(session.catalog(), &filter);
-    if found.events.is_empty() && options.pattern.is_some() {
-        let pattern = options.pattern.as_deref().unwrap_or_default();
+    if let Some(pattern) = options.pattern.as_deref().filter(|_| found.events.is_empty()) {
         let gaps: Vec<_> = found.gaps.iter().map(ToString::to_string).collect();
         let text = match &gaps[..] {
             [] => format!("no event matches '{pattern}': `pmux list` shows all"),
@@ -56,19 +66,12 @@ pub(crate) fn list(options: &ListOptions) -> u8 {
 
 fn probed<'l>(session: &Session, found: &'l Listing) -> Vec<(&'l Listed, Openness)> {
     let mut tracepoints: Option<Openness> = None;
-    found
-        .events
-        .iter()
-        .map(|listed| {
-            if listed.form == NameForm::Template {
-                return (listed, Openness::Unknown);
-            }
-            if listed.kind != EventKind::Tracepoint {
-                return (listed, probe(session, listed));
-            }
-            (listed, tracepoints.get_or_insert_with(|| probe(session, listed)).clone())
-        })
-        .collect()
+    let mut openness = |listed: &Listed| match (listed.form, listed.kind) {
+        (NameForm::Template, _) => Openness::Unknown,
+        (_, EventKind::Tracepoint) => tracepoints.get_or_insert_with(|| probe(session, listed)).clone(),
+        _ => probe(session, listed),
+    };
+    found.events.iter().map(|listed| (listed, openness(listed))).collect()
 }
 
 fn probe(session: &Session, listed: &Listed) -> Openness {
@@ -110,20 +113,8 @@ fn table(rows: &[(&Listed, Openness)], found: &Listing, style: Style) -> String 
         style.paint(&mut out, Ink::Faint, &listed.description);
         out.push('\n');
     }
-    reasons(
-        &mut out,
-        "changed",
-        rows,
-        |openness| if let Openness::Changed(how) = openness { Some(how) } else { None },
-        style,
-    );
-    reasons(
-        &mut out,
-        "why not",
-        rows,
-        |openness| if let Openness::Refused(why) = openness { Some(why) } else { None },
-        style,
-    );
+    reasons(&mut out, rows, "changed", style);
+    reasons(&mut out, rows, "why not", style);
     for gap in &found.gaps {
         // Writing to a String can't fail.
         let _ = writeln!(out, "\nNot listed: {gap}");
@@ -144,16 +135,10 @@ fn shown_name(listed: &Listed) -> String {
 const NAMED: usize = 3;
 
 /// Each reason once, with the number of events that have it.
-fn reasons(
-    out: &mut String,
-    title: &str,
-    rows: &[(&Listed, Openness)],
-    reason: fn(&Openness) -> Option<&String>,
-    style: Style,
-) {
+fn reasons(out: &mut String, rows: &[(&Listed, Openness)], title: &str, style: Style) {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for (listed, openness) in rows {
-        let Some(why) = reason(openness) else { continue };
+        let Some((_, why)) = openness.reason().filter(|(of, _)| *of == title) else { continue };
         match reasons.iter_mut().find(|(known, _)| known == why) {
             Some((_, names)) => names.push(&listed.name),
             None => reasons.push((why, vec![&listed.name])),
@@ -172,26 +157,23 @@ fn reasons(
 }
 
 fn json(rows: &[(&Listed, Openness)], found: &Listing, session: &Session) -> String {
-    let events: Vec<_> = rows
-        .iter()
-        .map(|(listed, openness)| {
-            let (opens, why) = match openness {
-                Openness::Opens => (Some(true), None),
-                Openness::Changed(how) => (Some(true), Some(how)),
-                Openness::Refused(why) => (Some(false), Some(why)),
-                Openness::Unknown => (None, None),
-            };
-            serde_json::json!({
-                "name": listed.name,
-                "aliases": listed.aliases,
-                "kind": listed.kind.name(),
-                "description": listed.description,
-                "encoding": listed.encoding,
-                "opens": opens,
-                "reason": why,
-            })
+    let event = |(listed, openness): &(&Listed, Openness)| {
+        let opens = match openness {
+            Openness::Opens | Openness::Changed(_) => Some(true),
+            Openness::Refused(_) => Some(false),
+            Openness::Unknown => None,
+        };
+        serde_json::json!({
+            "name": listed.name,
+            "aliases": listed.aliases,
+            "kind": listed.kind.name(),
+            "description": listed.description,
+            "encoding": listed.encoding,
+            "opens": opens,
+            "reason": openness.reason().map(|(_, why)| why),
         })
-        .collect();
+    };
+    let events: Vec<_> = rows.iter().map(event).collect();
     let gaps: Vec<_> = found.gaps.iter().map(ToString::to_string).collect();
     let note = backend_line(session);
     format!("{:#}\n", serde_json::json!({ "events": events, "not_listed": gaps, "note": note }))

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data, and the rules that clap can't say.
 
+use super::refuse_first;
 use clap::{Args, Subcommand, ValueEnum};
 use std::time::Duration;
 
@@ -15,7 +16,6 @@ const REPEAT: u32 = 10;
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
 pub(crate) struct BenchOptions {
-    /// What to measure.
     #[command(subcommand)]
     pub(crate) collection: Collection,
 
@@ -38,7 +38,6 @@ pub(crate) enum Collection {
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
 pub(crate) struct BreakpointOptions {
-    /// Which benchmark.
     #[command(subcommand)]
     pub(crate) benchmark: Benchmark,
 }
@@ -124,26 +123,19 @@ impl BenchOptions {
     /// Checks what clap cannot.
     ///
     /// # Errors
-    ///
-    /// A sentence for the user, and the command that it is about.
-    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
+    /// A sentence for the user, about `bench breakpoint thread`.
+    pub(super) fn check(&self) -> Result<(), String> {
         let Collection::Breakpoint(BreakpointOptions { benchmark: Benchmark::Thread(options) }) = &self.collection
         else {
             return Ok(());
         };
-        let about = |message: &str| Err(("bench breakpoint thread", message.to_owned()));
-        if options.engine == Accountant::Kernel {
-            if options.cpus.is_some() {
-                return about("--cpus is for --engine ledger: the kernel has the CPUs of this machine");
-            }
-            if options.baseline.is_some() {
-                return about("--baseline is compared with the ledger: give --engine ledger as well");
-            }
-        }
-        if options.limit.is_some() && options.baseline.is_none() {
-            return about("--limit ends a baseline: give --baseline as well");
-        }
-        Ok(())
+        let ThreadOptions { engine, cpus, baseline, limit, .. } = options;
+        let is_kernel = *engine == Accountant::Kernel;
+        refuse_first(&[
+            (is_kernel && cpus.is_some(), "--cpus is for --engine ledger: the kernel has the CPUs of this machine"),
+            (is_kernel && baseline.is_some(), "--baseline is compared with the ledger: give --engine ledger as well"),
+            (limit.is_some() && baseline.is_none(), "--limit ends a baseline: give --baseline as well"),
+        ])
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** events that nothing would ever switch on are refused.
 
+use super::refuse_first;
 use pmux::units::milliseconds;
 use std::path::PathBuf;
 
@@ -73,9 +74,6 @@ pub(super) fn delay(text: &str) -> Result<Delay, String> {
 
 /// A sentence for the user where events would never count.
 pub(super) fn check_delay(delay: Option<Delay>, control: Option<&ControlPlace>) -> Result<(), String> {
-    if delay == Some(Delay::UntilEnabled) && control.is_none() {
-        let text = "-D -1 starts with the events off: give --control fifo:PATH or fd:NUMBER as well, through which they are switched on";
-        return Err(text.to_owned());
-    }
-    Ok(())
+    let text = "-D -1 starts with the events off: give --control fifo:PATH or fd:NUMBER as well, through which they are switched on";
+    refuse_first(&[(delay == Some(Delay::UntilEnabled) && control.is_none(), text)])
 }

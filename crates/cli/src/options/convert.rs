@@ -3,6 +3,7 @@
 //! **Invariant:** plain data, and the rules that clap can't say.
 
 use super::picture::{FilterOptions, InputOptions, OutputOptions, PartOptions, time_ns};
+use super::refuse_first;
 use clap::{ArgAction, Args, ValueEnum};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -81,11 +82,9 @@ impl ConvertOptions {
         if self.format().is_none() {
             return Err(format!("say what to make with --format: {}", names()));
         }
-        if self.wall && !matches!(self.format(), Some(Format::Folded | Format::Pprof)) {
-            return Err(
-                "--wall goes with -f folded and -f pprof: `pmux timeline` and `pmux flame --wall` draw it".to_owned()
-            );
-        }
+        let is_wrong = self.wall && !matches!(self.format(), Some(Format::Folded | Format::Pprof));
+        let text = "--wall goes with -f folded and -f pprof: `pmux timeline` and `pmux flame --wall` draw it";
+        refuse_first(&[(is_wrong, text)])?;
         self.part().check()
     }
 }
@@ -135,10 +134,8 @@ mod tests {
             ConvertOptions { to, ..ConvertOptions::default() }
         };
         let both = options(&["pprof", "2s"]);
-        assert_eq!(
-            (both.format(), both.part().to_ns, both.check()),
-            (Some(Format::Pprof), Some(2_000_000_000), Ok(()))
-        );
+        assert_eq!((both.format(), both.part().to_ns), (Some(Format::Pprof), Some(2_000_000_000)));
+        assert_eq!(both.check(), Ok(()));
         assert!(options(&["2s"]).check().unwrap_err().contains("--format: firefox, pprof"));
         assert!(to("webm").is_err());
     }

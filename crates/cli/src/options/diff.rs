@@ -34,7 +34,6 @@ pub(crate) struct DiffOptions {
     #[arg(short, long = "json")]
     pub(crate) json: bool,
 
-    /// Which part of each recording.
     #[command(flatten)]
     pub(crate) part: PartOptions,
 

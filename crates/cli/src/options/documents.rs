@@ -1,6 +1,6 @@
 //! The command lines of the documentation, and the examples of the help, read as they would be.
 
-use super::{Parsed, man, parse};
+use super::{man, parse};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -63,10 +63,8 @@ fn arguments(line: &str) -> Option<Vec<OsString>> {
 
 /// What is wrong with a command line.
 fn mistake(line: &str) -> Option<String> {
-    match parse(arguments(line)?) {
-        Parsed::Show(shown) if shown.error.use_stderr() => Some(format!("{line}\n{}", shown.error)),
-        _ => None,
-    }
+    let shown = parse(arguments(line)?).err().filter(clap::Error::use_stderr)?;
+    Some(format!("{line}\n{shown}"))
 }
 
 #[test]

@@ -13,25 +13,16 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Args)]
 #[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct FlightOptions {
-    /// Ask a recorder that runs.
     #[command(subcommand)]
     pub(crate) ask: Option<FlightAsk>,
 
-    /// What is sampled, and whose.
     #[command(flatten)]
     pub(crate) sampling: Sampling,
 
     /// Keep also where threads wait, how long, and who ends it: each wait of MIN or longer with its stack (default 100us), shorter ones as a
     /// sum of each thread. Call chains are recorded, and cpu-clock where no event is given
-    #[arg(
-        long,
-        value_name = "MIN",
-        value_parser = span,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "100us",
-        help_heading = "What to keep"
-    )]
+    #[arg(long, value_name = "MIN", value_parser = span, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "100us", help_heading = "What to keep")]
     pub(crate) off_cpu: Option<Duration>,
 
     /// Keep the last 30s, 5m, … of each CPU, or 64MiB, 1G, … of each CPU (default 30s)
@@ -42,7 +33,6 @@ pub(crate) struct FlightOptions {
     #[arg(short = 'm', long = "mmap-pages", value_name = "SIZE", value_parser = ring_bytes, help_heading = "What to keep")]
     pub(crate) ring_bytes: Option<u64>,
 
-    /// Triggers and sets.
     #[command(flatten)]
     pub(crate) rules: RuleTexts,
 
@@ -82,9 +72,7 @@ pub(crate) struct FlightOptions {
 /// How many bytes of snapshots are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MostDisk {
-    /// So many.
     Bytes(u64),
-    /// As many as come.
     Unlimited,
 }
 
@@ -127,7 +115,6 @@ pub(crate) enum FlightAsk {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct DumpOptions {
-    /// Which recorders.
     #[command(flatten)]
     pub(crate) to: DumpTo,
 
@@ -257,8 +244,9 @@ impl FlightOptions {
             return Ok(());
         }
         let (rules, sets) = (self.rules()?, self.sets()?);
-        for name in rules.iter().flat_map(|rule| &rule.actions).filter_map(set_of) {
-            if !sets.iter().any(|set| set.name == name) {
+        for action in rules.iter().flat_map(|rule| &rule.actions) {
+            let Action::Set { name, .. } = action else { continue };
+            if !sets.iter().any(|set| set.name == *name) {
                 let known: Vec<_> = sets.iter().map(|set| set.name.as_str()).collect();
                 return Err(match &known[..] {
                     [] => format!("--on: there is no set `{name}`: define it with --set '{name}={{EVENTS}}'"),
@@ -267,13 +255,6 @@ impl FlightOptions {
             }
         }
         self.sampling.check()
-    }
-}
-
-fn set_of(action: &Action) -> Option<&str> {
-    match action {
-        Action::Set { name, .. } => Some(name),
-        _ => None,
     }
 }
 
@@ -310,35 +291,23 @@ Exit status: that of the command, as with pmux stat; 125 if it is 0 and a snapsh
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Invocation, Parsed, parse};
+    use super::super::{Invocation, parse};
     use super::*;
     use std::ffi::OsString;
 
     fn typed(words: &[&str]) -> Result<FlightOptions, String> {
         let words = ["pmux", "flight"].iter().chain(words).map(OsString::from).collect();
-        match parse(words) {
-            Parsed::Run(Invocation::Flight(options)) => Ok(*options),
-            Parsed::Run(other) => Err(format!("{other:?}")),
-            Parsed::Show(shown) => Err(shown.error.to_string()),
+        match parse(words).map_err(|shown| shown.to_string())? {
+            Invocation::Flight(options) => Ok(*options),
+            other => Err(format!("{other:?}")),
         }
     }
 
     #[test]
     fn a_rule_has_one_word_or_two() {
-        let options = typed(&[
-            "-a",
-            "--on",
-            "crash",
-            "--on",
-            "exit:5 once",
-            "mark gone; snapshot",
-            "--set",
-            "fine={sched:*}",
-            "on",
-            "--",
-            "make",
-        ])
-        .unwrap();
+        let set = ["--set", "fine={sched:*}", "on", "--", "make"];
+        let rules = ["-a", "--on", "crash", "--on", "exit:5 once", "mark gone; snapshot"];
+        let options = typed(&[&rules[..], &set].concat()).unwrap();
         let rules = options.rules().unwrap();
         assert_eq!(rules.len(), 2);
         assert_eq!((rules[0].actions.len(), rules[1].actions.len()), (1, 2));

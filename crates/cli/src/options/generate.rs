@@ -45,7 +45,6 @@ pub(crate) fn completions(shell: Shell) -> String {
 /// Writes every manual page into a directory and returns the paths.
 ///
 /// # Errors
-///
 /// The directory cannot be made, or a page cannot be written; the error names the path.
 pub(crate) fn write_manual(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let about = |path: &Path, error: &io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));

@@ -14,218 +14,14 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Examples of one command: a sentence and a command line.
 type Examples = &'static [(&'static str, &'static str)];
 
-const STAT: Examples = &[
-    ("What a command costs:", "pmux stat make"),
-    (
-        "Page faults and task time of a listing, options of ls included:",
-        "pmux stat -e page-faults -e task-clock -- ls -lR /usr/include",
-    ),
-    ("Each process of a pipeline with its own counts:", "pmux stat --tree -- sh -c 'ls / | wc; sleep 0.1'"),
-    ("What the parts of a program cost that it names with pmux::region:", "pmux stat --regions -- ./server"),
-    ("Mean and deviation of ten runs:", "pmux stat -r 10 true"),
-    ("Every CPU of the machine, every second, for programs:", "pmux stat -a -A -I 1000 -j"),
-    ("A running process until Ctrl-C:", "pmux stat -p 1234"),
-    (
-        "Only what comes between `enable` and `disable`, which are written to the FIFO ctl:",
-        "pmux stat -D -1 --control fifo:ctl -- ./server",
-    ),
-    ("Writes of more than a page:", "pmux stat -e syscalls:sys_enter_write --filter 'count > 4096' -- make"),
-];
-
-const TIMEC: Examples = &[
-    ("Instructions, cache misses and branch misses of a listing:", "timec -e 1 -e 3 -e 5 ls -lR /usr/include"),
-    ("Page faults, by the name of the event:", "timec -e page-faults make"),
-    ("For programs:", "timec -j -e task-clock ls -lR /usr/include"),
-];
-
-const LIST: Examples = &[
-    ("All events:", "pmux list"),
-    ("Events of the scheduler, for programs:", "pmux list 'sched:*' -j"),
-    ("What has to do with faults?", "pmux list fault"),
-];
-
-const EXPLAIN: Examples = &[
-    ("Why is there no cycle counter?", "pmux explain cycles"),
-    ("May I count this process?", "pmux explain page-faults -p 1234"),
-    ("Does it work on every CPU, for programs?", "pmux explain cycles -a -j"),
-];
-
-const PLAN: Examples = &[
-    (
-        "How would these events share six counters?",
-        "pmux plan --counters 6 -e cycles,instructions,branches,r1b,r2c,r3d,r4e",
-    ),
-    (
-        "On every CPU of the machine of the lab, for programs:",
-        "pmux plan --machine lab -a -j -e '{cycles,instructions}'",
-    ),
-    ("Why can this group never be counted?", "pmux plan --counters 2 -e '{cycles,instructions,branches}'"),
-];
-
-const SIM: Examples = &[
-    ("What happens on a simulated machine, counter by counter:", "pmux sim scenarios/multiplex.scn"),
-    ("All scenarios on this kernel:", "pmux sim --on kernel scenarios"),
-    ("The same story with other random numbers:", "pmux sim --seed 7 scenarios/multiplex.scn"),
-];
-
-const RECORD: Examples = &[
-    ("Where does a build spend its time?", "pmux record -g -- make"),
-    ("The whole machine, for 10 seconds:", "pmux record -F 99 -a -g -- sleep 10"),
-    (
-        "The same, with one kernel event for all clients that record it (where `pmux serve` runs):",
-        "pmux record --shared=always -F 99 -a -g -- sleep 10",
-    ),
-    ("Every scheduler event of a process, into a pipe:", "pmux record -e 'sched:*' -p 1234 -o - | perf script -i -"),
-    (
-        "For hours, in files of 100 MB, of which five are kept:",
-        "pmux record -z --switch-output=100M --switch-max-files 5 -a",
-    ),
-];
-
-const FLIGHT: Examples = &[
-    ("What happened before the page faults came in a burst?", "pmux flight -a -g --on 'rate(page-faults) > 100k/s'"),
-    ("What did threads wait for before a request was slow?", "pmux flight -a --off-cpu --on 'line:/slow request/'"),
-    ("What did a process do before it crashed?", "pmux flight --keep 1m --on crash -- ./server"),
-    (
-        "Every event of the scheduler, for 2 s around the moment when tasks wait for a CPU:",
-        "pmux flight -a --set 'fine={sched:*}' --on 'psi:cpu some 200ms/1s' 'set fine on for 2s; snapshot' --after 2s",
-    ),
-    ("For months, at most 20 snapshots in 1 GiB:", FLIGHT_MONTHS),
-    ("A snapshot now, of the recorder that runs:", "perf report -i $(pmux flight dump)"),
-    ("Which recorders run, and what do they hold?", "pmux flight status"),
-];
 const FLIGHT_MONTHS: &str = "pmux flight -a -g -q --on crash --max-snapshots 20 --max-disk 1G -o /var/lib/flights";
-const REPORT: Examples = &[
-    ("What did the recording in perf.data spend its time on?", "pmux report"),
-    ("Each function by itself, from 1 % on, without trees:", "pmux report --no-children -g none --percent-limit 1"),
-    ("Which programs, on which CPUs?", "pmux report --sort cpu,comm"),
-    ("Which threads waited for a CPU, and who ran there?", "pmux record --off-cpu -a -- make; pmux report --runqueue"),
-    (
-        "What made it slow, though several threads ran?",
-        "pmux record --latency -- make -j8; pmux report --latency -s comm,parallelism",
-    ),
-    (
-        "What did a request wait for, through all threads?",
-        "pmux record --off-cpu -p 1234 -- sleep 10; pmux report --critical-path --tid 1240",
-    ),
-    ("Which locks were waited for, and who ended that?", "pmux record --off-cpu -- ./server; pmux report --locks"),
-    ("Of a recording that is being made:", "pmux record -o - -a -- sleep 5 | pmux report -i -"),
-];
-
-const SCRIPT: Examples = &[
-    ("Every sample of perf.data:", "pmux script"),
-    ("Names, times and functions only:", "pmux script -F comm,tid,time,ip,sym"),
-    ("For programs, with the fields of tracepoints:", "pmux script --json-lines"),
-];
-
-const RUN: Examples = &[
-    ("What an agent opens, and why it gets nothing:", "pmux run --explain -- ./agent --collect perf"),
-    (
-        "Two programs that count the same, with one counter:",
-        "pmux run -- sh -c './agent & perf stat -a -e cycles sleep 10'",
-    ),
-    ("What programs open, for a program to read:", "pmux run -j -o opens.jsonl -- perf stat -a sleep 1"),
-];
-const WATCH: Examples = &[
-    ("Which threads write the variable `counter`, and where?", "pmux watch counter -- ./server"),
-    ("What reads or writes a variable of a running process?", "pmux watch config::LIMIT:rw -p 1234"),
-    ("Each write of 0 to it, as it happens:", "pmux watch --trace --if 'value == 0' counter -- ./server"),
-    ("Which thread executes this line first, in a running process?", "pmux watch --stop 1 server.c:120 -p 1234"),
-    ("More variables than there are debug registers:", "pmux watch --share-time a b c d e f -p 1234"),
-    ("What calls a function of the kernel, on any CPU?", "pmux watch kernel:vfs_open -a -- sleep 1"),
-];
-
-const FLAME: Examples = &[
-    ("Where does the time go?", "pmux record -g -- make && pmux flame"),
-    (
-        "One second of it, by process, hung from the top:",
-        "pmux flame --from 1 --to 2 --by process --icicle -o second.svg",
-    ),
-    ("What has a change made slower?", "pmux flame --diff before.data after.data -o diff.svg"),
-];
-
-const CONVERT: Examples = &[
-    ("For https://profiler.firefox.com:", "pmux convert -f firefox -o profile.json.gz"),
-    ("For pprof:", "pmux convert -f pprof -o profile.pb.gz && go tool pprof -top profile.pb.gz"),
-    (
-        "One second of it for https://ui.perfetto.dev:",
-        "pmux convert -f perfetto --from 1 --to 2 -o second.perfetto-trace",
-    ),
-];
-
-const VIEW: Examples = &[
-    ("In a browser on this machine:", "pmux view"),
-    ("The newest snapshot of a folder:", "pmux view -i snapshots"),
-    ("One second of it:", "pmux view --from 1 --to 2"),
-];
-
-const DIFF: Examples = &[
-    ("What did a change make slower?", "pmux diff before.data after.data"),
-    (
-        "The same with five runs of each, so that it is known how much runs differ:",
-        "pmux diff before*.data -- after*.data",
-    ),
-    ("Of one event and one program:", "pmux diff -e page-faults --comm server before.data after.data"),
-];
-
-const TIMELINE: Examples = &[
-    (
-        "Which task ran where, and when?",
-        "pmux record -a -g --switch-events -- sleep 2 && pmux timeline -o timeline.html",
-    ),
-    ("The newest snapshot of a folder, with what has triggered it:", "pmux timeline -i snapshots -o timeline.html"),
-    ("What threads waited for, and who ended that?", "pmux record --off-cpu -g -- make && pmux timeline"),
-];
-
-const TOP: Examples = &[
-    ("Which functions run now, and who calls them (Enter)?", "pmux top"),
-    ("Which container or pod takes the CPUs?", "pmux top -s cgroup"),
-    ("The threads of a process, every half a second:", "pmux top -p 1234 -s thread -d 0.5"),
-    ("One minute of it, for a program:", "pmux top -j -n 30"),
-];
-
-const BENCH: Examples = &[
-    ("What do breakpoints add to the start and the end of a thread?", "pmux bench breakpoint thread -b 4 -t 64 -r 100"),
-    ("The same on a machine with 256 CPUs, in the ledger alone, beside a simple algorithm:", BENCH_LEDGER),
-    (
-        "A breakpoint that 64 threads have inherited is switched off and on:",
-        "pmux bench breakpoint enable -p 64 -r 1000",
-    ),
-];
 const BENCH_LEDGER: &str =
     "pmux bench breakpoint thread -b 4 -p 64 -t 64 -r 30 --engine ledger --cpus 256 --baseline list";
-
-const SERVE: Examples = &[
-    ("Run the daemon until a signal comes:", "pmux serve"),
-    ("What is wrong with a configuration?", "pmux serve --check --config ./pmux.toml"),
-    (
-        "For yourself, at a socket of your own, which clients find by --socket or PMUX_SOCKET:",
-        "pmux serve --socket /tmp/pmux.sock",
-    ),
-];
-
-const STATUS: Examples = &[
-    ("Which clients count what, and what does sharing save?", "pmux status"),
-    ("The same, brought up to date every two seconds:", "pmux status --watch 2"),
-    ("For programs:", "pmux status -j"),
-];
 
 const STATUS_SERVICE: &[(&str, &str)] = &[
     ("0", "all went well; the service was asked to stop"),
     ("1", "there is no service, or there can be none: a sentence says why"),
     ("125", "wrong options"),
-];
-
-const COMPLETIONS: Examples = &[
-    ("For bash:", "pmux completions bash > ~/.local/share/bash-completion/completions/pmux"),
-    ("For zsh, in a folder that is in fpath:", "pmux completions zsh > ~/.zfunc/_pmux"),
-    ("For fish:", "pmux completions fish > ~/.config/fish/completions/pmux.fish"),
-];
-
-const MAN: Examples = &[
-    ("For the current user:", "pmux man ~/.local/share/man/man1"),
-    ("For all users:", "pmux man /usr/local/share/man/man1"),
-    ("To look at one without installing it:", "pmux man /tmp/pages && man /tmp/pages/pmux-stat.1"),
 ];
 
 const STATUS_MEASURING: &[(&str, &str)] = &[
@@ -320,7 +116,6 @@ const SERVE_ENVIRONMENT: &[(&str, &str)] = &[
 /// Returns every page with its file name: `pmux.1`, one for each command, `timec.1`.
 ///
 /// # Errors
-///
 /// None in practice: the pages are written to memory.
 pub(super) fn pages(mut root: Command, timec: Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     // Subcommands learn their full name and the version here, all of them at once.
@@ -390,9 +185,8 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
             terms(&mut roff, "SIGNALS", SERVE_SIGNALS);
             terms(&mut roff, "ENVIRONMENT", SERVE_ENVIRONMENT);
         }
-        _ if asking => terms(&mut roff, "ENVIRONMENT", &ENVIRONMENT_SHARING[1..]),
+        _ if asking || kind == "status" => terms(&mut roff, "ENVIRONMENT", &ENVIRONMENT_SHARING[1..]),
         "watch" | "record" | "run" | "top" | "timec" => terms(&mut roff, "ENVIRONMENT", ENVIRONMENT_SHARING),
-        "status" => terms(&mut roff, "ENVIRONMENT", &ENVIRONMENT_SHARING[1..]),
         _ => {}
     }
     examples(&mut roff, examples_of(kind));
@@ -424,29 +218,217 @@ pub(super) fn with_examples(command: Command, kind: Option<&str>) -> Command {
 
 fn examples_of(kind: &str) -> Examples {
     match kind {
-        "serve" => SERVE,
-        "status" => STATUS,
-        "timec" => TIMEC,
-        "list" => LIST,
-        "explain" => EXPLAIN,
-        "plan" => PLAN,
-        "sim" => SIM,
-        "run" => RUN,
-        "watch" => WATCH,
-        "record" => RECORD,
-        "flight" => FLIGHT,
-        "report" => REPORT,
-        "script" => SCRIPT,
-        "bench" => BENCH,
-        "flame" => FLAME,
-        "timeline" => TIMELINE,
-        "top" => TOP,
-        "view" => VIEW,
-        "diff" => DIFF,
-        "convert" => CONVERT,
-        "completions" => COMPLETIONS,
-        "man" => MAN,
-        _ => STAT,
+        "serve" => &[
+            ("Run the daemon until a signal comes:", "pmux serve"),
+            ("What is wrong with a configuration?", "pmux serve --check --config ./pmux.toml"),
+            (
+                "For yourself, at a socket of your own, which clients find by --socket or PMUX_SOCKET:",
+                "pmux serve --socket /tmp/pmux.sock",
+            ),
+        ],
+        "status" => &[
+            ("Which clients count what, and what does sharing save?", "pmux status"),
+            ("The same, brought up to date every two seconds:", "pmux status --watch 2"),
+            ("For programs:", "pmux status -j"),
+        ],
+        "timec" => &[
+            ("Instructions, cache misses and branch misses of a listing:", "timec -e 1 -e 3 -e 5 ls -lR /usr/include"),
+            ("Page faults, by the name of the event:", "timec -e page-faults make"),
+            ("For programs:", "timec -j -e task-clock ls -lR /usr/include"),
+        ],
+        "list" => &[
+            ("All events:", "pmux list"),
+            ("Events of the scheduler, for programs:", "pmux list 'sched:*' -j"),
+            ("What has to do with faults?", "pmux list fault"),
+        ],
+        "explain" => &[
+            ("Why is there no cycle counter?", "pmux explain cycles"),
+            ("May I count this process?", "pmux explain page-faults -p 1234"),
+            ("Does it work on every CPU, for programs?", "pmux explain cycles -a -j"),
+        ],
+        "plan" => &[
+            (
+                "How would these events share six counters?",
+                "pmux plan --counters 6 -e cycles,instructions,branches,r1b,r2c,r3d,r4e",
+            ),
+            (
+                "On every CPU of the machine of the lab, for programs:",
+                "pmux plan --machine lab -a -j -e '{cycles,instructions}'",
+            ),
+            ("Why can this group never be counted?", "pmux plan --counters 2 -e '{cycles,instructions,branches}'"),
+        ],
+        "sim" => &[
+            ("What happens on a simulated machine, counter by counter:", "pmux sim scenarios/multiplex.scn"),
+            ("All scenarios on this kernel:", "pmux sim --on kernel scenarios"),
+            ("The same story with other random numbers:", "pmux sim --seed 7 scenarios/multiplex.scn"),
+        ],
+        "run" => &[
+            ("What an agent opens, and why it gets nothing:", "pmux run --explain -- ./agent --collect perf"),
+            (
+                "Two programs that count the same, with one counter:",
+                "pmux run -- sh -c './agent & perf stat -a -e cycles sleep 10'",
+            ),
+            ("What programs open, for a program to read:", "pmux run -j -o opens.jsonl -- perf stat -a sleep 1"),
+        ],
+        "watch" => &[
+            ("Which threads write the variable `counter`, and where?", "pmux watch counter -- ./server"),
+            ("What reads or writes a variable of a running process?", "pmux watch config::LIMIT:rw -p 1234"),
+            ("Each write of 0 to it, as it happens:", "pmux watch --trace --if 'value == 0' counter -- ./server"),
+            (
+                "Which thread executes this line first, in a running process?",
+                "pmux watch --stop 1 server.c:120 -p 1234",
+            ),
+            ("More variables than there are debug registers:", "pmux watch --share-time a b c d e f -p 1234"),
+            ("What calls a function of the kernel, on any CPU?", "pmux watch kernel:vfs_open -a -- sleep 1"),
+        ],
+        "record" => &[
+            ("Where does a build spend its time?", "pmux record -g -- make"),
+            ("The whole machine, for 10 seconds:", "pmux record -F 99 -a -g -- sleep 10"),
+            (
+                "The same, with one kernel event for all clients that record it (where `pmux serve` runs):",
+                "pmux record --shared=always -F 99 -a -g -- sleep 10",
+            ),
+            (
+                "Every scheduler event of a process, into a pipe:",
+                "pmux record -e 'sched:*' -p 1234 -o - | perf script -i -",
+            ),
+            (
+                "For hours, in files of 100 MB, of which five are kept:",
+                "pmux record -z --switch-output=100M --switch-max-files 5 -a",
+            ),
+        ],
+        "flight" => &[
+            (
+                "What happened before the page faults came in a burst?",
+                "pmux flight -a -g --on 'rate(page-faults) > 100k/s'",
+            ),
+            (
+                "What did threads wait for before a request was slow?",
+                "pmux flight -a --off-cpu --on 'line:/slow request/'",
+            ),
+            ("What did a process do before it crashed?", "pmux flight --keep 1m --on crash -- ./server"),
+            (
+                "Every event of the scheduler, for 2 s around the moment when tasks wait for a CPU:",
+                "pmux flight -a --set 'fine={sched:*}' --on 'psi:cpu some 200ms/1s' 'set fine on for 2s; snapshot' --after 2s",
+            ),
+            ("For months, at most 20 snapshots in 1 GiB:", FLIGHT_MONTHS),
+            ("A snapshot now, of the recorder that runs:", "perf report -i $(pmux flight dump)"),
+            ("Which recorders run, and what do they hold?", "pmux flight status"),
+        ],
+        "report" => &[
+            ("What did the recording in perf.data spend its time on?", "pmux report"),
+            (
+                "Each function by itself, from 1 % on, without trees:",
+                "pmux report --no-children -g none --percent-limit 1",
+            ),
+            ("Which programs, on which CPUs?", "pmux report --sort cpu,comm"),
+            (
+                "Which threads waited for a CPU, and who ran there?",
+                "pmux record --off-cpu -a -- make; pmux report --runqueue",
+            ),
+            (
+                "What made it slow, though several threads ran?",
+                "pmux record --latency -- make -j8; pmux report --latency -s comm,parallelism",
+            ),
+            (
+                "What did a request wait for, through all threads?",
+                "pmux record --off-cpu -p 1234 -- sleep 10; pmux report --critical-path --tid 1240",
+            ),
+            (
+                "Which locks were waited for, and who ended that?",
+                "pmux record --off-cpu -- ./server; pmux report --locks",
+            ),
+            ("Of a recording that is being made:", "pmux record -o - -a -- sleep 5 | pmux report -i -"),
+        ],
+        "script" => &[
+            ("Every sample of perf.data:", "pmux script"),
+            ("Names, times and functions only:", "pmux script -F comm,tid,time,ip,sym"),
+            ("For programs, with the fields of tracepoints:", "pmux script --json-lines"),
+        ],
+        "bench" => &[
+            (
+                "What do breakpoints add to the start and the end of a thread?",
+                "pmux bench breakpoint thread -b 4 -t 64 -r 100",
+            ),
+            ("The same on a machine with 256 CPUs, in the ledger alone, beside a simple algorithm:", BENCH_LEDGER),
+            (
+                "A breakpoint that 64 threads have inherited is switched off and on:",
+                "pmux bench breakpoint enable -p 64 -r 1000",
+            ),
+        ],
+        "flame" => &[
+            ("Where does the time go?", "pmux record -g -- make && pmux flame"),
+            (
+                "One second of it, by process, hung from the top:",
+                "pmux flame --from 1 --to 2 --by process --icicle -o second.svg",
+            ),
+            ("What has a change made slower?", "pmux flame --diff before.data after.data -o diff.svg"),
+        ],
+        "timeline" => &[
+            (
+                "Which task ran where, and when?",
+                "pmux record -a -g --switch-events -- sleep 2 && pmux timeline -o timeline.html",
+            ),
+            (
+                "The newest snapshot of a folder, with what has triggered it:",
+                "pmux timeline -i snapshots -o timeline.html",
+            ),
+            ("What threads waited for, and who ended that?", "pmux record --off-cpu -g -- make && pmux timeline"),
+        ],
+        "top" => &[
+            ("Which functions run now, and who calls them (Enter)?", "pmux top"),
+            ("Which container or pod takes the CPUs?", "pmux top -s cgroup"),
+            ("The threads of a process, every half a second:", "pmux top -p 1234 -s thread -d 0.5"),
+            ("One minute of it, for a program:", "pmux top -j -n 30"),
+        ],
+        "view" => &[
+            ("In a browser on this machine:", "pmux view"),
+            ("The newest snapshot of a folder:", "pmux view -i snapshots"),
+            ("One second of it:", "pmux view --from 1 --to 2"),
+        ],
+        "diff" => &[
+            ("What did a change make slower?", "pmux diff before.data after.data"),
+            (
+                "The same with five runs of each, so that it is known how much runs differ:",
+                "pmux diff before*.data -- after*.data",
+            ),
+            ("Of one event and one program:", "pmux diff -e page-faults --comm server before.data after.data"),
+        ],
+        "convert" => &[
+            ("For https://profiler.firefox.com:", "pmux convert -f firefox -o profile.json.gz"),
+            ("For pprof:", "pmux convert -f pprof -o profile.pb.gz && go tool pprof -top profile.pb.gz"),
+            (
+                "One second of it for https://ui.perfetto.dev:",
+                "pmux convert -f perfetto --from 1 --to 2 -o second.perfetto-trace",
+            ),
+        ],
+        "completions" => &[
+            ("For bash:", "pmux completions bash > ~/.local/share/bash-completion/completions/pmux"),
+            ("For zsh, in a folder that is in fpath:", "pmux completions zsh > ~/.zfunc/_pmux"),
+            ("For fish:", "pmux completions fish > ~/.config/fish/completions/pmux.fish"),
+        ],
+        "man" => &[
+            ("For the current user:", "pmux man ~/.local/share/man/man1"),
+            ("For all users:", "pmux man /usr/local/share/man/man1"),
+            ("To look at one without installing it:", "pmux man /tmp/pages && man /tmp/pages/pmux-stat.1"),
+        ],
+        _ => &[
+            ("What a command costs:", "pmux stat make"),
+            (
+                "Page faults and task time of a listing, options of ls included:",
+                "pmux stat -e page-faults -e task-clock -- ls -lR /usr/include",
+            ),
+            ("Each process of a pipeline with its own counts:", "pmux stat --tree -- sh -c 'ls / | wc; sleep 0.1'"),
+            ("What the parts of a program cost that it names with pmux::region:", "pmux stat --regions -- ./server"),
+            ("Mean and deviation of ten runs:", "pmux stat -r 10 true"),
+            ("Every CPU of the machine, every second, for programs:", "pmux stat -a -A -I 1000 -j"),
+            ("A running process until Ctrl-C:", "pmux stat -p 1234"),
+            (
+                "Only what comes between `enable` and `disable`, which are written to the FIFO ctl:",
+                "pmux stat -D -1 --control fifo:ctl -- ./server",
+            ),
+            ("Writes of more than a page:", "pmux stat -e syscalls:sys_enter_write --filter 'count > 4096' -- make"),
+        ],
     }
 }
 
@@ -464,22 +446,15 @@ fn terms(roff: &mut Roff, section: &str, terms: &[(&str, &str)]) {
 
 fn definitions(roff: &mut Roff, terms: &[(&str, &str)]) {
     for &(term, meaning) in terms {
-        roff.control("TP", []);
-        roff.text([bold(term)]);
-        roff.text([roman(meaning)]);
+        roff.control("TP", []).text([bold(term)]).text([roman(meaning)]);
     }
 }
 
 fn examples(roff: &mut Roff, examples: Examples) {
     roff.control("SH", ["EXAMPLES"]);
     for &(sentence, line) in examples {
-        roff.control("PP", []);
-        roff.text([roman(sentence)]);
-        roff.control("PP", []);
-        roff.control("RS", ["4"]);
-        roff.control("nf", []);
-        roff.text([roman(line)]);
-        roff.control("fi", []);
-        roff.control("RE", []);
+        roff.control("PP", []).text([roman(sentence)]);
+        roff.control("PP", []).control("RS", ["4"]);
+        roff.control("nf", []).text([roman(line)]).control("fi", []).control("RE", []);
     }
 }

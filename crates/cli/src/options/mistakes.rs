@@ -116,18 +116,14 @@ pub(super) fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap:
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let typed = as_text(&error, ContextKind::InvalidSubcommand);
-            let above = words.get(1..=known).unwrap_or_default();
-            let help = format!(
-                "`pmux help{}` lists the commands",
-                above.iter().map(|word| format!(" {word}")).collect::<String>()
-            );
-            let of_perf = COMMANDS_OF_PERF.iter().find(|(name, _)| *name == typed && above.is_empty());
-            let tips = match of_perf {
-                Some((_, advice)) => vec![(*advice).to_owned().into()],
-                None => vec![help.into()],
+            let above: String = path.iter().map(|word| format!(" {word}")).collect();
+            let of_perf = COMMANDS_OF_PERF.iter().find(|(name, _)| *name == typed && path.is_empty());
+            let tip = match of_perf {
+                Some((_, advice)) => (*advice).to_owned(),
+                None => format!("`pmux help{above}` lists the commands"),
             };
             keep_near(&mut error, &typed, ContextKind::SuggestedSubcommand);
-            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         }
         ErrorKind::UnknownArgument => {
             // It advises to write `--` before an option that is none: then it is taken for the command.

@@ -45,6 +45,7 @@ mod tests;
 pub(crate) use pmux_ui::exit_status;
 use pmux_ui::sim_options::SimOptions;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -62,7 +63,6 @@ use std::path::Path;
     after_help = "`pmux help COMMAND` shows the options of a command and examples."
 )]
 pub(crate) struct Pmux {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: Invocation,
 }
@@ -120,33 +120,16 @@ pub(crate) enum Invocation {
     Man(generate::ManOptions),
 }
 
-/// What a command line asks for.
-#[derive(Debug)]
-pub(crate) enum Parsed {
-    /// Run this command.
-    Run(Invocation),
-    /// Show help, version or a complaint, then exit.
-    Show(Shown),
-}
-
-/// Text to show before exiting.
-#[derive(Debug)]
-pub(crate) struct Shown {
-    error: clap::Error,
-}
-
-impl Shown {
-    /// Prints to standard output (help, version) or standard error (complaints), in colour
-    /// on a terminal, and returns the exit status that belongs to it.
-    pub(crate) fn print(&self) -> u8 {
-        // When the text cannot be written, no reader is left to tell.
-        let _ = match pmux_ui::text::in_locale(&self.error.render().to_string()) {
-            Cow::Borrowed(_) => self.error.print(),
-            Cow::Owned(text) if self.error.use_stderr() => io::stderr().write_all(text.as_bytes()),
-            Cow::Owned(text) => io::stdout().write_all(text.as_bytes()),
-        };
-        if self.error.use_stderr() { exit_status::FAILED } else { exit_status::SUCCESS }
-    }
+/// Prints to standard output (help, version) or standard error (complaints), in colour
+/// on a terminal, and returns the exit status that belongs to it.
+pub(crate) fn show(shown: &clap::Error) -> u8 {
+    // When the text cannot be written, no reader is left to tell.
+    let _ = match pmux_ui::text::in_locale(&shown.render().to_string()) {
+        Cow::Borrowed(_) => shown.print(),
+        Cow::Owned(text) if shown.use_stderr() => io::stderr().write_all(text.as_bytes()),
+        Cow::Owned(text) => io::stdout().write_all(text.as_bytes()),
+    };
+    if shown.use_stderr() { exit_status::FAILED } else { exit_status::SUCCESS }
 }
 
 /// Writes the `-z3` of `pmux record` as `-z=3`: clap takes what follows a letter that may stand alone for more letters. What belongs to
@@ -169,7 +152,10 @@ fn with_levels(mut arguments: Vec<OsString>) -> Vec<OsString> {
 /// Reads a command line, the name of the program first.
 ///
 /// A program that was called by the name `timec` takes the options of `pmux timec`.
-pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
+///
+/// # Errors
+/// What is to be shown instead: help, version or a complaint.
+pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Invocation, clap::Error> {
     let is_timec = arguments.first().is_some_and(|name| Path::new(name).file_stem() == Some("timec".as_ref()));
     let result = if is_timec {
         let command = man::with_examples(timec::Timec::command(), None);
@@ -178,14 +164,8 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
             .and_then(|matches| timec::Timec::from_arg_matches(&matches))
             .map(|timec| Invocation::Timec(timec.options))
     } else {
-        let arguments = match front::as_options(arguments) {
-            Ok(arguments) => arguments,
-            Err(text) => {
-                return Parsed::Show(Shown {
-                    error: Pmux::command().error(clap::error::ErrorKind::TooManyValues, text),
-                });
-            }
-        };
+        let too_many = |text: String| Pmux::command().error(ErrorKind::TooManyValues, text);
+        let arguments = front::as_options(arguments).map_err(too_many)?;
         let command = Pmux::command();
         let command = if front::is_asked_for(&arguments) { front::in_groups(command) } else { command };
         let mut matches = command.try_get_matches_from(with_levels(arguments.clone()));
@@ -199,19 +179,14 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
         let read = matches.and_then(|matches| Pmux::from_arg_matches(&matches)).map(|pmux| pmux.command);
         read.map_err(|error| mistakes::explained(error, &arguments))
     };
-    let checked = result.and_then(|invocation| match invocation.check() {
+    result.and_then(|invocation| match invocation.check() {
         Ok(()) => Ok(invocation),
         Err((command, message)) => Err(usage_error(command, &message)),
-    });
-    match checked {
-        Ok(invocation) => Parsed::Run(invocation),
-        Err(error) => Parsed::Show(Shown { error }),
-    }
+    })
 }
 
 fn is_help(error: &clap::Error) -> bool {
-    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
-    matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand)
+    matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
 }
 
 impl Invocation {
@@ -235,7 +210,7 @@ impl Invocation {
             Self::View(options) => ("view", options.part.check()),
             Self::Diff(options) => ("diff", options.sides().map(drop).and_then(|()| options.part.check())),
             Self::Timeline(options) => ("timeline", options.part.check()),
-            Self::Bench(options) => return options.check(),
+            Self::Bench(options) => ("bench breakpoint thread", options.check()),
             _ => return Ok(()),
         };
         checked.map_err(|message| (command, message))
@@ -250,7 +225,7 @@ fn refuse_first(rules: &[(bool, &str)]) -> Result<(), String> {
 /// Makes a complaint that looks like clap's own, with the usage line of the command: its name, and those of commands
 /// above it.
 fn usage_error(command: &str, message: &str) -> clap::Error {
-    find_command(command.split_whitespace()).1.error(clap::error::ErrorKind::ArgumentConflict, message)
+    find_command(command.split_whitespace()).1.error(ErrorKind::ArgumentConflict, message)
 }
 
 /// The definition of a command, by its words, as far as there are such, and how many those are.

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data.
 
+use super::refuse_first;
 use super::symbols::SymbolOptions;
 use clap::Args;
 use std::ops::RangeInclusive;
@@ -109,11 +110,10 @@ fn task(text: &str) -> Result<i32, String> {
 }
 
 fn cpus(text: &str) -> Result<RangeInclusive<u32>, String> {
-    let wrong = || "expected CPUs separated by commas, such as 0,4-7".to_owned();
     let (first, last) = text.trim().split_once('-').unwrap_or((text.trim(), text.trim()));
     match (first.parse(), last.parse()) {
         (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
-        _ => Err(wrong()),
+        _ => Err("expected CPUs separated by commas, such as 0,4-7".to_owned()),
     }
 }
 
@@ -123,10 +123,8 @@ impl PartOptions {
     /// # Errors
     /// A sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
-        match (self.from_ns, self.to_ns) {
-            (from, Some(to)) if from.unwrap_or(0) >= to => Err("--to must be later than --from".to_owned()),
-            _ => Ok(()),
-        }
+        let is_empty = self.to_ns.is_some_and(|to| self.from_ns.unwrap_or(0) >= to);
+        refuse_first(&[(is_empty, "--to must be later than --from")])
     }
 
     /// The same, as the library is asked.

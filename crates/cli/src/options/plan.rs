@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data, and the one rule that clap can't say.
 
+use super::refuse_first;
 use crate::style::ColorChoice;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -54,17 +55,11 @@ impl PlanOptions {
     /// Checks what clap cannot.
     ///
     /// # Errors
-    ///
     /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.events.is_empty() {
-            return Err(
-                "give the events with -e, such as -e cycles,instructions. `pmux list` shows which there are on this \
-                        machine, `pmux explain EVENT` shows which PMU counts it"
-                    .to_owned(),
-            );
-        }
-        Ok(())
+        let text = "give the events with -e, such as -e cycles,instructions. `pmux list` shows which there are on this \
+                    machine, `pmux explain EVENT` shows which PMU counts it";
+        refuse_first(&[(self.events.is_empty(), text)])
     }
 }
 

@@ -114,7 +114,6 @@ pub(crate) struct SortChoice(pub(crate) SortKey);
 /// A word of `--fields`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FieldChoice {
-    /// A number.
     Number(NumberColumn),
     /// What rows are told apart by.
     Key(SortKey),
@@ -133,22 +132,10 @@ pub(crate) enum NumberColumn {
     Period,
 }
 
-impl NumberColumn {
-    const NAMES: [(&'static str, Self); 5] = [
-        ("overhead", Self::Own),
-        ("overhead_children", Self::Children),
-        ("sample", Self::Samples),
-        ("samples", Self::Samples),
-        ("period", Self::Period),
-    ];
-}
-
 /// What `-g` asks for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Graph {
-    /// No calls.
     None,
-    /// Calls.
     Shown(CallStyle),
 }
 
@@ -180,19 +167,24 @@ pub(crate) enum CallForm {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Percent(pub(crate) f64);
 
+fn sort_key_names() -> String {
+    SortKey::ALL.map(|(_, names)| names[0]).join(", ")
+}
+
 fn sort_key(text: &str) -> Result<SortChoice, String> {
-    let names = || SortKey::ALL.map(|(_, names)| names[0]).join(", ");
-    SortKey::from_name(text).map(SortChoice).ok_or_else(|| format!("rows can be told apart by {}", names()))
+    let wrong = || format!("rows can be told apart by {}", sort_key_names());
+    SortKey::from_name(text).map(SortChoice).ok_or_else(wrong)
 }
 
 fn field(text: &str) -> Result<FieldChoice, String> {
-    let number = NumberColumn::NAMES.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
-    let key = || SortKey::from_name(text).map(FieldChoice::Key);
-    number.map(FieldChoice::Number).or_else(key).ok_or_else(|| {
-        let numbers = ["overhead", "overhead_children", "sample", "period"];
-        let names: Vec<&str> = numbers.into_iter().chain(SortKey::ALL.map(|(_, names)| names[0])).collect();
-        format!("columns are {}", names.join(", "))
-    })
+    let wrong = || format!("columns are overhead, overhead_children, sample, period, {}", sort_key_names());
+    Ok(FieldChoice::Number(match text {
+        "overhead" => NumberColumn::Own,
+        "overhead_children" => NumberColumn::Children,
+        "sample" | "samples" => NumberColumn::Samples,
+        "period" => NumberColumn::Period,
+        key => return SortKey::from_name(key).map(FieldChoice::Key).ok_or_else(wrong),
+    }))
 }
 
 fn graph(text: &str) -> Result<Graph, String> {

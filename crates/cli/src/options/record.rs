@@ -15,7 +15,6 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct RecordOptions {
-    /// What is sampled, and whose.
     #[command(flatten)]
     pub(crate) sampling: Sampling,
 
@@ -29,15 +28,8 @@ pub(crate) struct RecordOptions {
 
     /// Record also where threads wait, how long, and who ends it: each wait of MIN or longer with its stack (default 10us), shorter ones
     /// as a sum of each thread. Call chains are recorded, and cpu-clock where no event is given
-    #[arg(
-        long,
-        value_name = "MIN",
-        value_parser = span,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "10us",
-        help_heading = "What to record"
-    )]
+    #[arg(long, value_name = "MIN", value_parser = span, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "10us", help_heading = "What to record")]
     pub(crate) off_cpu: Option<Duration>,
 
     /// Record also when threads are in regions that the command marks with `pmux::region`, as samples of `region-time`. Call chains are
@@ -46,14 +38,8 @@ pub(crate) struct RecordOptions {
     pub(crate) regions: bool,
 
     /// Begin TIME (milliseconds, or 100ms, 2s, 1m) after the command; -1: when --control says so
-    #[arg(
-        short = 'D',
-        long = "delay",
-        value_name = "TIME",
-        value_parser = delay,
-        allow_hyphen_values = true,
-        help_heading = "When to record"
-    )]
+    #[arg(short = 'D', long = "delay", value_name = "TIME", value_parser = delay)]
+    #[arg(allow_hyphen_values = true, help_heading = "When to record")]
     pub(crate) delay: Option<Delay>,
 
     /// Read commands (enable, disable, ping, stop, snapshot) from COMMANDS, one a line; write `ack` to ANSWERS:
@@ -70,17 +56,9 @@ pub(crate) struct RecordOptions {
     pub(crate) ring_bytes: Option<u64>,
 
     /// Compress with zstd. A LEVEL from 1 to 22 may follow at once (-z3), as with perf; all compress at the fastest. -z0 does not compress
-    #[arg(
-        short = 'z',
-        long = "compression-level",
-        alias = "compress",
-        value_name = "LEVEL",
-        value_parser = clap::value_parser!(u8).range(0..=22),
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "1",
-        help_heading = "How to write"
-    )]
+    #[arg(short = 'z', long = "compression-level", alias = "compress", value_name = "LEVEL")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=22), num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "1", help_heading = "How to write")]
     pub(crate) compress: Option<u8>,
 
     /// End when so much is written: bytes, or with K, M or G. What describes it (events, mappings of before, build ids) comes on top
@@ -89,22 +67,14 @@ pub(crate) struct RecordOptions {
 
     /// Go on in another file when this one has SIZE (bytes, or with K, M or G), when TIME has passed (100ms, 2s, 1m), or at
     /// SIGUSR2: `signal`, which is also the default
-    #[arg(
-        long,
-        value_name = "WHEN",
-        value_parser = switch,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "signal",
-        help_heading = "How to write"
-    )]
+    #[arg(long, value_name = "WHEN", value_parser = switch, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "signal", help_heading = "How to write")]
     pub(crate) switch_output: Option<SwitchWhen>,
 
     /// Keep the newest N files of --switch-output only
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "How to write")]
     pub(crate) switch_max_files: Option<u32>,
 
-    /// Through which service.
     #[command(flatten)]
     pub(crate) shared: SharedOptions,
 
@@ -122,9 +92,7 @@ pub(crate) struct RecordOptions {
 pub(crate) enum SwitchWhen {
     /// At SIGUSR2.
     Signal,
-    /// At so many bytes.
     Bytes(u64),
-    /// After so long.
     Time(Duration),
 }
 
@@ -214,11 +182,11 @@ mod tests {
 
     #[test]
     fn a_level_stands_behind_its_letter() {
-        use super::super::{Invocation, Parsed, parse};
+        use super::super::{Invocation, parse};
         let level = |words: &str| {
             let words = ["pmux", "record"].into_iter().chain(words.split(' ')).map(OsString::from).collect();
             match parse(words) {
-                Parsed::Run(Invocation::Record(options)) => Ok((options.compress, options.sampling.command)),
+                Ok(Invocation::Record(options)) => Ok((options.compress, options.sampling.command)),
                 other => Err(format!("{other:?}")),
             }
         };

@@ -36,7 +36,6 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "LEVEL", requires = "container", value_parser = clap::value_parser!(i32).range(1..=2))]
     pub(crate) paranoid: Option<i32>,
 
-    /// Whether counters are shared with other processes through pmux serve
     #[command(flatten)]
     pub(crate) shared: SharedOptions,
 

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data; without the options, the environment decides.
 
+use super::refuse_first;
 use clap::{Args, ValueEnum};
 use pmux::SharedChoice;
 use std::path::PathBuf;
@@ -31,12 +32,8 @@ impl SharedOptions {
     /// # Errors
     /// A sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
-        match (&self.socket, self.shared) {
-            (Some(_), Some(SharedWhen::Never)) => {
-                Err("--socket names a service, and --shared=never uses none".to_owned())
-            }
-            _ => Ok(()),
-        }
+        let has_none = self.socket.is_some() && self.shared == Some(SharedWhen::Never);
+        refuse_first(&[(has_none, "--socket names a service, and --shared=never uses none")])
     }
 }
 

@@ -28,7 +28,6 @@ pub(crate) enum MuxChoice {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(after_help = "Without COMMAND, -p and -t, the whole machine is counted until Ctrl-C.")]
 pub(crate) struct StatOptions {
-    /// Which hits of tracepoints.
     #[command(flatten)]
     pub(crate) filters: EventFilters,
 
@@ -88,14 +87,8 @@ pub(crate) struct StatOptions {
 
     /// Start counting TIME (milliseconds, or 100ms, 2s, 1m) after the command; times are shown from then on. -1: when --control says so, with
     /// times from the beginning
-    #[arg(
-        short = 'D',
-        long = "delay",
-        value_name = "TIME",
-        value_parser = delay,
-        allow_hyphen_values = true,
-        help_heading = "When to count"
-    )]
+    #[arg(short = 'D', long = "delay", value_name = "TIME", value_parser = delay)]
+    #[arg(allow_hyphen_values = true, help_heading = "When to count")]
     pub(crate) delay: Option<Delay>,
 
     /// Read commands (enable, disable, ping, stop) from COMMANDS, one a line; write `ack` to ANSWERS: fifo:COMMANDS[,ANSWERS],
@@ -119,7 +112,6 @@ pub(crate) struct StatOptions {
     #[arg(long = "mux-interval", value_name = "TIME", value_parser = short_ms, help_heading = "When to count")]
     pub(crate) mux_interval_ms: Option<u32>,
 
-    /// Through which service.
     #[command(flatten)]
     pub(crate) shared: SharedOptions,
 
@@ -156,13 +148,8 @@ pub(crate) struct StatOptions {
     pub(crate) verbose: u8,
 
     /// Print fields separated by SEP, for programs; the fields are those of perf stat
-    #[arg(
-        short = 'x',
-        long = "field-separator",
-        value_name = "SEP",
-        allow_hyphen_values = true,
-        help_heading = "How to print"
-    )]
+    #[arg(short = 'x', long = "field-separator", value_name = "SEP")]
+    #[arg(allow_hyphen_values = true, help_heading = "How to print")]
     pub(crate) separator: Option<String>,
 
     /// Print JSON, an object a line; the fields are those of perf stat

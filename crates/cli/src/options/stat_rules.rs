@@ -23,35 +23,18 @@ const TIMEOUT_MIN_MS: u64 = 10;
 pub(crate) enum StatTarget {
     /// A command and, unless `-i` is given, its children.
     Command(Vec<OsString>),
-    /// Processes, while `during` runs or until Ctrl-C.
-    Pids {
-        /// Process ids.
-        pids: Vec<i32>,
-        /// The command that sets the time.
-        during: Option<Vec<OsString>>,
-    },
+    /// Processes, while the command `during` runs or until Ctrl-C.
+    Pids { pids: Vec<i32>, during: Option<Vec<OsString>> },
     /// Threads, while `during` runs or until Ctrl-C.
-    Tids {
-        /// Thread ids.
-        tids: Vec<i32>,
-        /// The command that sets the time.
-        during: Option<Vec<OsString>>,
-    },
-    /// CPUs, while `during` runs or until Ctrl-C.
-    Cpus {
-        /// The list of `-C`; `None` for every CPU.
-        list: Option<String>,
-        /// The command that sets the time.
-        during: Option<Vec<OsString>>,
-    },
+    Tids { tids: Vec<i32>, during: Option<Vec<OsString>> },
+    /// CPUs (the list of `-C`; `None` for every CPU), while `during` runs or until Ctrl-C.
+    Cpus { list: Option<String>, during: Option<Vec<OsString>> },
 }
 
 /// How the report is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StatFormat {
-    /// The layout.
     pub(crate) layout: Layout,
-    /// Which numbers.
     pub(crate) columns: Columns,
 }
 
@@ -72,9 +55,7 @@ impl std::fmt::Display for Warning {
             Self::ShortInterval(ms) => {
                 write!(f, "an interval of {ms} ms: reading the counters may disturb what is measured")
             }
-            Self::SummaryWithoutInterval => {
-                write!(f, "--summary has no effect without -I")
-            }
+            Self::SummaryWithoutInterval => f.write_str("--summary has no effect without -I"),
             Self::EventsNotCounted => f.write_str("-n counts nothing: -e and -d have no effect"),
         }
     }
@@ -84,7 +65,6 @@ impl StatOptions {
     /// Checks the combination of options.
     ///
     /// # Errors
-    ///
     /// A sentence for the user, about the first thing that is wrong: times, then target,
     /// then what is shown, then how it is printed.
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -143,9 +123,8 @@ impl StatOptions {
     }
 
     fn check_turns(&self) -> Result<(), String> {
-        if self.mux_interval_ms.is_some() && self.mux != MuxChoice::Engine {
-            return Err("--mux-interval is the length of pmux's own turns: give --mux=engine as well".to_owned());
-        }
+        let is_alone = self.mux_interval_ms.is_some() && self.mux != MuxChoice::Engine;
+        refuse_first(&[(is_alone, "--mux-interval is the length of pmux's own turns: give --mux=engine as well")])?;
         let why = || format!("--mux-interval takes 1 to {} milliseconds", Slice::LONGEST_MS);
         self.slice().map(drop).ok_or_else(why)
     }
@@ -240,12 +219,10 @@ impl StatOptions {
     pub(crate) fn target(&self) -> StatTarget {
         let during = (!self.command.is_empty()).then(|| self.command.clone());
         if !self.pid.is_empty() {
-            let pids = each_once(&self.pid);
-            return StatTarget::Pids { pids, during };
+            return StatTarget::Pids { pids: each_once(&self.pid), during };
         }
         if !self.tid.is_empty() {
-            let tids = each_once(&self.tid);
-            return StatTarget::Tids { tids, during };
+            return StatTarget::Tids { tids: each_once(&self.tid), during };
         }
         match during {
             Some(command) if !self.all_cpus && self.cpu.is_none() => StatTarget::Command(command),
@@ -269,7 +246,6 @@ impl StatOptions {
     /// event is not bound to one. A single name is for all events.
     ///
     /// # Errors
-    ///
     /// A sentence for the user: more names than events.
     pub(crate) fn cgroup_of_events(&self, events: usize) -> Result<Vec<Option<String>>, String> {
         let Some(list) = &self.cgroup else {

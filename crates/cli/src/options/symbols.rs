@@ -20,15 +20,8 @@ pub(crate) struct SymbolOptions {
     pub(crate) vmlinux: Option<PathBuf>,
 
     /// Ask debuginfod servers for what is not here: those that are named, or those of DEBUGINFOD_URLS
-    #[arg(
-        long,
-        value_name = "URL,…",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "",
-        conflicts_with = "no_cache",
-        help_heading = "Where names come from"
-    )]
+    #[arg(long, value_name = "URL,…", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    #[arg(conflicts_with = "no_cache", help_heading = "Where names come from")]
     pub(crate) debuginfod: Option<String>,
 
     /// Find everything out anew, and keep nothing for the next time
@@ -46,9 +39,8 @@ impl SymbolOptions {
         if let Some(folder) = symfs.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(format!("--symfs {}: there is no such folder", folder.display()));
         }
-        if let Some((image, error)) =
-            vmlinux.as_ref().and_then(|image| Some((image, std::fs::File::open(image).err()?)))
-        {
+        let unreadable = vmlinux.as_ref().and_then(|image| Some((image, std::fs::File::open(image).err()?)));
+        if let Some((image, error)) = unreadable {
             return Err(format!("--vmlinux {}: it can't be read: {error}", image.display()));
         }
         let servers: Vec<String> = match debuginfod.as_deref() {

@@ -8,13 +8,10 @@ use std::ffi::OsString;
 /// The target of a command that takes one kind of target at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TargetSpec {
-    /// The command.
     Command,
-    /// Processes.
     Pids(Vec<i32>),
-    /// Threads.
     Tids(Vec<i32>),
-    /// CPUs; `None` for all.
+    /// `None` for all.
     Cpus(Option<String>),
 }
 
@@ -53,7 +50,6 @@ pub(crate) fn target_spec(
 /// Reads one process or thread id.
 ///
 /// # Errors
-///
 /// A sentence for the user: not a number, or not a possible id.
 pub(crate) fn id(text: &str) -> Result<i32, String> {
     match text.trim().parse::<i32>() {
@@ -67,7 +63,6 @@ pub(crate) fn id(text: &str) -> Result<i32, String> {
 /// because it is also the title of the report.
 ///
 /// # Errors
-///
 /// A sentence for the user.
 pub(crate) fn cpus(text: &str) -> Result<String, String> {
     let wrong = || "expected CPUs and ranges, such as 0-3,6".to_owned();
@@ -88,18 +83,16 @@ mod tests {
     #[test]
     fn ids_are_positive() {
         assert_eq!(id("1234"), Ok(1234));
-        assert!(id("0").is_err());
-        assert!(id("-5").is_err());
-        assert!(id("bash").is_err());
-        assert!(id("99999999999").is_err());
+        for wrong in ["0", "-5", "bash", "99999999999"] {
+            assert!(id(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
     fn cpu_lists() {
         assert_eq!(cpus("0-3,6"), Ok("0-3,6".to_owned()));
-        assert!(cpus("3-1").is_err());
-        assert!(cpus("").is_err());
-        assert!(cpus("0,,1").is_err());
-        assert!(cpus("all").is_err());
+        for wrong in ["3-1", "", "0,,1", "all"] {
+            assert!(cpus(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -12,10 +12,7 @@ fn words(line: &str) -> Vec<OsString> {
 }
 
 fn run(line: &str) -> Result<Invocation, String> {
-    match parse(words(line)) {
-        Parsed::Run(invocation) => Ok(invocation),
-        Parsed::Show(shown) => Err(shown.error.to_string()),
-    }
+    parse(words(line)).map_err(|shown| shown.to_string())
 }
 
 fn stat(line: &str) -> Result<StatOptions, String> {
@@ -161,7 +158,7 @@ fn events_are_checked() {
     assert_eq!(good("-n -e cs true").warnings(), [Warning::EventsNotCounted]);
     assert!(good("-n true").warnings().is_empty());
     let empty = ["pmux", "stat", "-e", " ", "true"].map(OsString::from).to_vec();
-    assert!(matches!(parse(empty), Parsed::Show(_)));
+    assert!(parse(empty).is_err());
 }
 
 #[test]
@@ -235,13 +232,9 @@ fn a_link_named_timec_is_timec() {
         "/usr/bin/timec -e 1 -e 3 -e -5 ls -lR",
         "pmux timec -e 1 -e 3 -e -5 -- ls -lR",
     ] {
-        match run(line) {
-            Ok(Invocation::Timec(options)) => {
-                assert_eq!(options.events, ["1", "3", "-5"]);
-                assert_eq!(options.command, words("ls -lR"));
-            }
-            other => panic!("{line}: {other:?}"),
-        }
+        let Ok(Invocation::Timec(options)) = run(line) else { panic!("{line}") };
+        assert_eq!(options.events, ["1", "3", "-5"]);
+        assert_eq!(options.command, words("ls -lR"));
     }
     assert!(run("timec -e 1").is_err());
 }
@@ -262,19 +255,10 @@ fn turns_are_the_kernels_unless_asked_for() {
 
 #[test]
 fn the_other_commands() {
-    match run("pmux list sched:* -j") {
-        Ok(Invocation::List(options)) => {
-            assert_eq!(options.pattern.as_deref(), Some("sched:*"));
-            assert!(options.json);
-        }
-        other => panic!("{other:?}"),
-    }
-    match run("pmux explain -1 -p 5,6") {
-        Ok(Invocation::Explain(options)) => {
-            assert_eq!((options.event.as_str(), options.pid), ("-1", vec![5, 6]));
-        }
-        other => panic!("{other:?}"),
-    }
+    let Ok(Invocation::List(options)) = run("pmux list sched:* -j") else { panic!("it is no list") };
+    assert_eq!((options.pattern.as_deref(), options.json), (Some("sched:*"), true));
+    let Ok(Invocation::Explain(options)) = run("pmux explain -1 -p 5,6") else { panic!("it explains nothing") };
+    assert_eq!((options.event.as_str(), options.pid), ("-1", vec![5, 6]));
     assert!(run("pmux explain cycles -a -p 5").is_err());
     assert!(matches!(run("pmux completions zsh"), Ok(Invocation::Completions(_))));
     assert!(matches!(run("pmux man out"), Ok(Invocation::Man(_))));
@@ -285,9 +269,9 @@ fn the_other_commands() {
 
 #[test]
 fn help_is_success_and_complaints_are_not() {
-    let status = |line: &str| match parse(words(line)) {
-        Parsed::Show(shown) => (shown.error.use_stderr(), shown.error.exit_code()),
-        Parsed::Run(invocation) => panic!("{invocation:?}"),
+    let status = |line: &str| {
+        let shown = parse(words(line)).unwrap_err();
+        (shown.use_stderr(), shown.exit_code())
     };
     assert_eq!(status("pmux stat --help"), (false, 0));
     assert_eq!(status("pmux --version"), (false, 0));

@@ -11,7 +11,6 @@ use std::ffi::OsString;
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "timec", version)]
 pub(crate) struct Timec {
-    /// The options.
     #[command(flatten)]
     pub(crate) options: TimecOptions,
 }
@@ -28,7 +27,6 @@ pub(crate) struct TimecOptions {
     #[arg(short, long = "json-output", visible_alias = "json")]
     pub(crate) json: bool,
 
-    /// Through which service.
     #[command(flatten)]
     pub(crate) shared: SharedOptions,
 

@@ -33,15 +33,8 @@ pub(crate) struct TopOptions {
 
     /// Watch also what threads wait for: each wait of MIN or longer (default 100us) with its functions, shorter ones as a sum of each
     /// thread. -j and tables tell of both; in the live view, w changes between them
-    #[arg(
-        long,
-        value_name = "MIN",
-        value_parser = pmux::units::span,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "100us",
-        help_heading = "What to watch"
-    )]
+    #[arg(long, value_name = "MIN", value_parser = pmux::units::span, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "100us", help_heading = "What to watch")]
     pub(crate) off_cpu: Option<Duration>,
 
     /// Watch these processes, and the children that they start from now on
@@ -100,7 +93,6 @@ pub(crate) struct TopOptions {
     #[arg(short, long, conflicts_with = "stdio", help_heading = "How to show")]
     pub(crate) json: bool,
 
-    /// Through which service.
     #[command(flatten)]
     pub(crate) shared: SharedOptions,
 }

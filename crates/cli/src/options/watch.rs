@@ -55,7 +55,6 @@ pub(crate) struct WatchOptions {
     #[arg(long, help_heading = "What to watch")]
     pub(crate) across_exec: bool,
 
-    /// Through which service.
     #[command(flatten)]
     pub(crate) shared: SharedOptions,
 

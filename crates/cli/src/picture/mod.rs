@@ -23,7 +23,6 @@ use pmux::profile::{
 pub(crate) struct Drawn<S> {
     pub(crate) profile: Profile,
     pub(crate) places: SourceLines,
-    /// What was kept.
     pub(crate) kept: S,
     /// When its first sample was, in ns of its clock.
     pub(crate) first_ns: u64,
@@ -35,7 +34,6 @@ pub(crate) struct Drawn<S> {
 
 /// What was kept, as far as all pictures need it.
 pub(crate) trait Kept: Sink {
-    /// All stacks.
     fn stacks(&self) -> Vec<StackId>;
     /// What the samples of an event weigh.
     fn total(&self, event: usize) -> Weight;
@@ -233,13 +231,8 @@ impl<S: Kept> Drawn<S> {
         if let [first, others @ ..] = events.as_slice()
             && !others.is_empty()
         {
-            let others: Vec<&str> = others.iter().map(name).collect();
-            write_stderr(&format!(
-                "{}: this is {}; take another one with -e: {}",
-                self.name,
-                name(first),
-                others.join(", ")
-            ));
+            let (first, others) = (name(first), others.iter().map(name).collect::<Vec<_>>().join(", "));
+            write_stderr(&format!("{}: this is {first}; take another one with -e: {others}", self.name));
         }
         events.first().copied().unwrap_or(0)
     }
@@ -253,7 +246,6 @@ impl<S: Kept> Drawn<S> {
 /// What an event counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
-    /// Time.
     Nanoseconds,
     /// Passes of a tracepoint.
     Hits,
@@ -261,7 +253,6 @@ pub(crate) enum Unit {
     Named,
 }
 
-/// What an event counts.
 pub(crate) fn unit(event: &EventInfo) -> Unit {
     // Beside clocks what recorders write themselves: `offcpu-time` and the like.
     match event.attr.kind {
@@ -280,7 +271,6 @@ pub(crate) fn base_name(event: &str) -> &str {
     event.split([':', '/']).next().unwrap_or(event)
 }
 
-/// A duration, for people.
 pub(crate) fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),

@@ -34,7 +34,6 @@ pub(crate) struct Kind {
 /// Whether a format is compressed wherever it goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Packing {
-    /// Always.
     Always,
     /// Where the name of the file ends in `.gz`.
     ByName,

@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** found out or unknown, never assumed.
 
-use pmux::event::{Access, Catalog, EventList};
+use pmux::event::{Access, EventList};
 use pmux::{
     Backend, Event, Inherit, Multiplexing, Options, PmuCapacity, Probe, ReasonKind, Refusal, Session, Start, Target,
 };
@@ -17,18 +17,8 @@ const TRIED: u64 = 17;
 const NO_SPACE: i32 = 28;
 
 /// What is tried beside the events that were named: whether a counter is for one event only, others must show.
-const GENERIC: [&str; 10] = [
-    "cycles",
-    "instructions",
-    "branches",
-    "branch-misses",
-    "cache-references",
-    "cache-misses",
-    "bus-cycles",
-    "ref-cycles",
-    "stalled-cycles-frontend",
-    "stalled-cycles-backend",
-];
+const GENERIC: &str = "cycles,instructions,branches,branch-misses,cache-references,cache-misses,bus-cycles,ref-cycles,\
+                       stalled-cycles-frontend,stalled-cycles-backend";
 
 /// This machine.
 pub(super) struct Here {
@@ -38,16 +28,10 @@ pub(super) struct Here {
 /// Its hardware PMU.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Hardware {
-    /// It has none, or none that may be used.
-    None {
-        /// Why, in words.
-        why: String,
-    },
-    /// It has one, and how many events run on it at once is not known.
-    Unknown {
-        /// Why, in words.
-        why: String,
-    },
+    /// It has none, or none that may be used: why, in words.
+    None { why: String },
+    /// It has one, and how many events run on it at once is not known: why, in words.
+    Unknown { why: String },
     /// So many of the events that were tried run at once.
     Counters(TriedCounters),
 }
@@ -75,18 +59,10 @@ pub(super) enum OpenAttempt {
 pub(super) enum Debugging {
     /// So many, for code and for data.
     Shared(u8),
-    /// So many for each.
-    Separate {
-        /// For code.
-        execute: u8,
-        /// For data.
-        data: u8,
-    },
-    /// It could not be tried.
-    Unknown {
-        /// Why, in words.
-        why: String,
-    },
+    /// So many for code, and so many for data.
+    Separate { execute: u8, data: u8 },
+    /// It could not be tried: why, in words.
+    Unknown { why: String },
 }
 
 impl Here {
@@ -114,11 +90,6 @@ impl Here {
         }
     }
 
-    /// What sysfs says of events.
-    fn catalog(&self) -> &Catalog {
-        self.session.catalog()
-    }
-
     /// Its hardware PMUs: how many of these events run on them at once, found by trying, with some that most PMUs have.
     pub(super) fn hardware(&self, events: &[Event]) -> Hardware {
         if let Err(why) = self.events() {
@@ -137,7 +108,7 @@ impl Here {
     }
 
     fn counters(&self, events: &[Event]) -> Hardware {
-        let generic = GENERIC.iter().filter(|name| events.iter().all(|event| event.name != **name));
+        let generic = GENERIC.split(',').filter(|name| events.iter().all(|event| event.name != *name));
         let generic = generic.filter_map(|name| self.event(name).ok());
         let list: EventList = events.iter().cloned().chain(generic).collect();
         let options = Options {
@@ -153,18 +124,18 @@ impl Here {
                     None => OpenAttempt::As(Box::new(event.clone())),
                 };
                 let capacities = counters.pmu_capacities();
-                let opened = counters.events().iter().enumerate().map(opened).collect();
                 if capacities.is_empty() {
                     return Hardware::Unknown { why: "trying it has shown nothing".to_owned() };
                 }
-                Hardware::Counters(TriedCounters { capacities, events: opened })
+                let events = counters.events().iter().enumerate().map(opened).collect();
+                Hardware::Counters(TriedCounters { capacities, events })
             }
             Err(error) => Hardware::Unknown { why: crate::stat::error_message(&error) },
         }
     }
 
     fn event(&self, text: &str) -> Result<Event, String> {
-        Event::parse_with(text, self.catalog()).map_err(|error| error.to_string())
+        Event::parse_with(text, self.session.catalog()).map_err(|error| error.to_string())
     }
 
     /// Its free debug registers, found by taking them all for a moment.
@@ -190,8 +161,7 @@ impl Here {
             (1..=count).map(move |number| Event::breakpoint(0x1000 * number, access.default_len(), access))
         });
         let events = breakpoints.map(|event| event.with_modifiers("u"));
-        let events: EventList =
-            events.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?.into_iter().collect();
+        let events = events.collect::<Result<EventList, _>>().map_err(|error| error.to_string())?;
         let options = Options { inherit: Inherit::None, start: Start::Later, ..Options::default() };
         let open = self.session.open(&events, &Target::CurrentThread, options);
         let open = open.map_err(|error| crate::stat::error_message(&error))?;

@@ -23,11 +23,8 @@ pub(super) fn answer(planned: &Planned) -> Vec<String> {
     let mut sentences: Vec<String> = (0..plan.pmus.len()).filter_map(|pmu| about_pmu(plan, pmu)).collect();
     let nowhere = plan.events.iter().filter(|event| event.pmu.is_none()).count();
     if nowhere > 0 {
-        sentences.push(format!(
-            "{} can never be counted: there is no PMU for {}.",
-            count(nowhere, "event"),
-            them(nowhere)
-        ));
+        let (events, them) = (count(nowhere, "event"), them(nowhere));
+        sentences.push(format!("{events} can never be counted: there is no PMU for {them}."));
     }
     if plan.scope == Scope::EveryCpu {
         let events = count(usize::try_from(plan.kernel_events()).unwrap_or(usize::MAX), "kernel event");
@@ -71,7 +68,7 @@ fn about_pmu(plan: &Plan, index: usize) -> Option<String> {
                 1 => " (1 of them for one kind of event only)".to_owned(),
                 fixed => format!(" ({fixed} of them for one kind of event each)"),
             };
-            needs(pmu, "event", &unit, &one_kind) + &outcome(&fits) + &sharing(pmu, &fits)
+            needs(pmu, "event", &unit, &one_kind) + &outcome(&fits) + sharing(pmu, &fits)
         }
         Capacity::Registers { total, execute, data } => {
             let kinds =
@@ -108,11 +105,8 @@ fn outcome(fits: &[&EventFit]) -> String {
         fits.iter().filter(|fit| !matches!(fit, EventFit::Never(_))).filter_map(|fit| fit.share()).collect();
     let by_size = |a: &&Share, b: &&Share| (a.on * b.of).cmp(&(b.on * a.of));
     let (Some(least), Some(most)) = (shares.iter().min_by(by_size), shares.iter().max_by(by_size)) else {
-        return if never == 1 {
-            "it can never be counted.".to_owned()
-        } else {
-            "none of them can ever be counted.".to_owned()
-        };
+        let none = if never == 1 { "it can never be counted." } else { "none of them can ever be counted." };
+        return none.to_owned();
     };
     let rest = if never > 0 { "the others " } else { "" };
     let seen = match (shares.len(), least.on == least.of) {
@@ -137,13 +131,10 @@ fn of_the_time(share: Share) -> String {
     if share.on == share.of { "all the time".to_owned() } else { format!("{} of the time", percent(share)) }
 }
 
-fn sharing(pmu: &PmuPlan, fits: &[&EventFit]) -> String {
+fn sharing(pmu: &PmuPlan, fits: &[&EventFit]) -> &'static str {
     let all = fits.iter().all(|fit| matches!(fit, EventFit::Always));
-    if !all && pmu.questions < pmu.events && pmu.fits_if_shared {
-        " If equal events shared a counter, all would be on at once.".to_owned()
-    } else {
-        String::new()
-    }
+    let helps = !all && pmu.questions < pmu.events && pmu.fits_if_shared;
+    if helps { " If equal events shared a counter, all would be on at once." } else { "" }
 }
 
 /// A group as it is written: `{a,b}`, or the event alone.
@@ -177,13 +168,10 @@ pub(super) fn why(plan: &Plan, why: &NeverReason) -> String {
     match why {
         NeverReason::NoPmu { event } => format!("the machine has no PMU for {}", name(event)),
         NeverReason::NotCounted { event } => format!("the PMU {} has no counter for {}", pmu(event), name(event)),
-        NeverReason::MixedPmus { events: [first, second] } => format!(
-            "{} is for the PMU {} and {} for {}: a group can't have both",
-            name(first),
-            pmu(first),
-            name(second),
-            pmu(second)
-        ),
+        NeverReason::MixedPmus { events: [first, second] } => {
+            let [(one, of_one), (other, of_other)] = [first, second].map(|event| (name(event), pmu(event)));
+            format!("{one} is for the PMU {of_one} and {other} for {of_other}: a group can't have both")
+        }
         NeverReason::TooFew { events, counters } => {
             let registers = events.first().and_then(|event| plan.pmus.get(plan.events.get(*event)?.pmu?));
             let registers = registers.is_some_and(|pmu| matches!(pmu.capacity, Capacity::Registers { .. }));

@@ -6,12 +6,11 @@ use super::chart::{self, Signs};
 use super::{Planned, messages};
 use crate::stderr::visible;
 use crate::style::{Ink, Style};
-use pmux_plan::{Capacity, EventFit, Plan, Share};
+use pmux_plan::{Capacity, EventFit, GroupPlan, Plan, Share};
 
 /// The widest column of names.
 const WIDEST: usize = 40;
 
-/// Returns the whole page.
 pub(super) fn compose(planned: &Planned, style: Style, signs: Signs) -> String {
     let mut out = String::new();
     style.paint(&mut out, Ink::Strong, &messages::answer(planned).join("\n"));
@@ -59,8 +58,7 @@ fn table(out: &mut String, planned: &Planned, style: Style) {
 fn share(fit: &EventFit) -> (String, Ink) {
     match fit {
         EventFit::Always => ("100 %".to_owned(), Ink::Plain),
-        EventFit::InTurns(share) => {
-            let Share { on, of } = share;
+        EventFit::InTurns(share @ Share { on, of }) => {
             let ink = if on * 2 >= *of { Ink::Notice } else { Ink::Poor };
             (format!("{} ({on}/{of})", messages::percent(*share)), ink)
         }
@@ -72,28 +70,23 @@ fn share(fit: &EventFit) -> (String, Ink) {
 /// The name of a group, or its number; a single event has none.
 fn group(plan: &Plan, group: usize) -> String {
     match plan.groups.get(group) {
-        Some(found) => match &found.name {
-            Some(name) => visible(name),
-            None if found.events.len() > 1 => {
-                let before = plan.groups[..group].iter().filter(|group| group.events.len() > 1).count();
-                format!("#{}", before + 1)
-            }
-            None => "-".to_owned(),
-        },
-        None => "-".to_owned(),
+        Some(GroupPlan { name: Some(name), .. }) => visible(name),
+        Some(found) if found.events.len() > 1 => {
+            let before = plan.groups[..group].iter().filter(|group| group.events.len() > 1).count();
+            format!("#{}", before + 1)
+        }
+        _ => "-".to_owned(),
     }
 }
 
 /// What it takes.
 fn counter(plan: &Plan, event: usize) -> String {
-    match plan.events[event].pmu.and_then(|pmu| plan.pmus.get(pmu)) {
-        None => "no PMU".to_owned(),
-        Some(pmu) => match pmu.capacity {
-            Capacity::Counters { .. } => format!("1 of {}", visible(&pmu.name)),
-            Capacity::Registers { .. } => "1 debug register".to_owned(),
-            Capacity::Plenty => "none".to_owned(),
-            Capacity::Unknown => format!("{}: unknown", visible(&pmu.name)),
-        },
+    let Some(pmu) = plan.events[event].pmu.and_then(|pmu| plan.pmus.get(pmu)) else { return "no PMU".to_owned() };
+    match pmu.capacity {
+        Capacity::Counters { .. } => format!("1 of {}", visible(&pmu.name)),
+        Capacity::Registers { .. } => "1 debug register".to_owned(),
+        Capacity::Plenty => "none".to_owned(),
+        Capacity::Unknown => format!("{}: unknown", visible(&pmu.name)),
     }
 }
 
@@ -120,8 +113,8 @@ fn note(planned: &Planned, number: usize) -> String {
 
 fn turns(out: &mut String, planned: &Planned, style: Style, signs: Signs) {
     let plan = &planned.plan;
-    let name =
-        |event: usize| format!(" {:>width$}  {}", event + 1, visible(&plan.events[event].name), width = digits(plan));
+    let digits = plan.events.len().to_string().len();
+    let name = |event: usize| format!(" {:>digits$}  {}", event + 1, visible(&plan.events[event].name));
     let margin = (0..plan.events.len()).map(|event| name(event).chars().count()).max().unwrap_or(0).min(WIDEST) + 2;
     let chart = chart::draw(plan, planned.turns, style.width, margin, signs);
     let Some(chart) = chart.filter(|chart| !chart.lines.is_empty()) else { return };
@@ -139,10 +132,6 @@ fn turns(out: &mut String, planned: &Planned, style: Style, signs: Signs) {
         out.push_str(&line);
         out.push('\n');
     }
-}
-
-fn digits(plan: &Plan) -> usize {
-    plan.events.len().to_string().len()
 }
 
 /// The first characters of a text.

@@ -5,6 +5,7 @@
 use super::here::{Debugging, Hardware, Here, OpenAttempt, TriedCounters};
 use super::request::{is_core, request};
 use crate::options::plan::PlanOptions;
+use pmux::abi::EventType;
 use pmux::event::{Catalog, EventList};
 use pmux::{Event, ReasonKind};
 use pmux_plan::machine::{Description, Kind, PmuDescription, profiles};
@@ -17,7 +18,6 @@ const LAB: &str = "lab";
 /// A machine to plan for.
 #[derive(Debug)]
 pub(super) struct PlannedMachine {
-    /// As data.
     pub(super) machine: Description,
     /// What it is, in words: `this machine`.
     pub(super) title: String,
@@ -41,7 +41,7 @@ impl PlannedMachine {
         let cpus = |profile: Option<&str>| match (options.cpus, profile) {
             (Some(cpus), _) => Ok(cpus),
             (None, Some(LAB)) => Ok(profiles::lab().cpus),
-            (None, _) => here_cpus(),
+            (None, _) => Here::new().and_then(|here| here.cpus()),
         };
         let (machine, title) = match (options.machine.as_deref(), options.counters) {
             (None, None) => return Ok(None),
@@ -97,6 +97,7 @@ impl PlannedMachine {
                 }
             }
         }
+        let is_breakpoint = |kind: EventType| kind == EventType::BREAKPOINT;
         if asks(request, is_breakpoint) {
             match here.debug_registers() {
                 Debugging::Shared(registers) => machine.pmus.push(PmuDescription::breakpoints(registers)),
@@ -105,7 +106,7 @@ impl PlannedMachine {
                 }
                 Debugging::Unknown { .. } => {
                     let events = request.groups.iter_mut().flat_map(|group| &mut group.events);
-                    let breakpoints = events.filter(|event| is_breakpoint(event.attr.kind.0));
+                    let breakpoints = events.filter(|event| is_breakpoint(event.attr.kind));
                     breakpoints.for_each(|event| event.source = Source::Unknown("breakpoint".to_owned()));
                 }
             }
@@ -121,7 +122,7 @@ fn hardware_events<'a>(
 ) -> impl Iterator<Item = (&'a Event, &'a mut EventRequest)> {
     let events = list.groups.iter().flat_map(|group| &group.events);
     let asked = request.groups.iter_mut().flat_map(|group| &mut group.events);
-    events.zip(asked).filter(|(_, asked)| matches!(asked.source, Source::Machine(_)) && is_hardware(asked.attr.kind.0))
+    events.zip(asked).filter(|(_, asked)| matches!(asked.source, Source::Machine(_)) && is_hardware(asked.attr.kind))
 }
 
 /// The PMUs that were tried; each of the events is on those counters on which it has run.
@@ -164,31 +165,18 @@ fn hardware_kind(tried: &TriedCounters, name: &str) -> Option<Kind> {
     tried.events.iter().find_map(of_name).filter(|kind| Kind::hardware().any(|other| other == *kind))
 }
 
-/// How many CPUs are online here.
-fn here_cpus() -> Result<u32, String> {
-    Here::new()?.cpus()
-}
-
 fn with_counters(machine: &Description, counters: u8) -> Result<Description, String> {
     plan::with_general_counters(machine, counters).map_err(|error| format!("--counters {counters}: {error}"))
 }
 
-fn asks(request: &Request, wanted: impl Fn(u32) -> bool) -> bool {
+fn asks(request: &Request, wanted: impl Fn(EventType) -> bool) -> bool {
     let events = request.groups.iter().flat_map(|group| &group.events);
-    events.filter(|event| matches!(event.source, Source::Machine(_))).any(|event| wanted(event.attr.kind.0))
+    events.filter(|event| matches!(event.source, Source::Machine(_))).any(|event| wanted(event.attr.kind))
 }
-
-const SOFTWARE: u32 = 1;
-const TRACEPOINT: u32 = 2;
-const BREAKPOINT: u32 = 5;
 
 /// Whether a type of events is counted by the PMU of the CPU cores.
-fn is_hardware(kind: u32) -> bool {
-    !matches!(kind, SOFTWARE | TRACEPOINT | BREAKPOINT)
-}
-
-fn is_breakpoint(kind: u32) -> bool {
-    kind == BREAKPOINT
+fn is_hardware(kind: EventType) -> bool {
+    !matches!(kind, EventType::SOFTWARE | EventType::TRACEPOINT | EventType::BREAKPOINT)
 }
 
 /// What is wrong, and how to plan for another machine.

@@ -9,10 +9,10 @@ use crate::options::record::{RecordOptions, SwitchWhen};
 use pmux::date::{Date, date};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The usual name.
 const USUAL: &str = "perf.data";
 
 /// The files of one recording.
@@ -51,15 +51,10 @@ impl Files {
     pub(super) fn open(&mut self) -> Result<File, String> {
         self.begun = Instant::now();
         if self.is_stdout() {
-            return File::options()
-                .write(true)
-                .open("/dev/stdout")
-                .map_err(|error| format!("standard output: {error}"));
+            let opened = File::options().write(true).open("/dev/stdout");
+            return opened.map_err(|error| format!("standard output: {error}"));
         }
-        self.current = match self.switch {
-            None => self.base.clone(),
-            Some(_) => self.next_name(),
-        };
+        self.current = if self.switch.is_some() { self.next_name() } else { self.base.clone() };
         let path = &self.current;
         let wrong = |error: std::io::Error| {
             format!("{} can't be written: {error}\n  what helps: another file, with -o FILE", path.display())
@@ -70,9 +65,8 @@ impl Files {
         }
         let special = found.is_some_and(|meta| !meta.is_file());
         let mut how = OpenOptions::new();
-        // Ids are read back; a pipe or a device need only be written to.
-        how.write(true).read(!special).create(!special).truncate(!special);
-        private(&mut how);
+        // Ids are read back; a pipe or a device need only be written to. No other user has access to what is recorded.
+        how.write(true).read(!special).create(!special).truncate(!special).mode(0o600);
         how.open(path).map_err(wrong)
     }
 
@@ -92,13 +86,10 @@ impl Files {
     /// The file is finished; the oldest ones that are too many are removed.
     pub(super) fn finished(&mut self) {
         self.finished.push_back(self.current.clone());
-        if let Some(most) = self.most {
-            while self.finished.len() > most as usize {
-                if let Some(oldest) = self.finished.pop_front() {
-                    // Another process may have taken it away.
-                    let _ = fs::remove_file(oldest);
-                }
-            }
+        let too_many = self.most.map_or(0, |most| self.finished.len().saturating_sub(most as usize));
+        for oldest in self.finished.drain(..too_many) {
+            // Another process may have taken it away.
+            let _ = fs::remove_file(oldest);
         }
     }
 
@@ -123,22 +114,8 @@ impl Files {
 
     /// When it is another file's turn, if that is a matter of time.
     pub(super) fn turn_at(&self) -> Option<Instant> {
-        match self.switch {
-            Some(SwitchWhen::Time(most)) => Some(self.begun + most),
-            _ => None,
-        }
+        if let Some(SwitchWhen::Time(most)) = self.switch { Some(self.begun + most) } else { None }
     }
-
-    /// Whether a signal asks for another file.
-    pub(super) fn by_signal(&self) -> bool {
-        self.switch.is_some()
-    }
-}
-
-/// No other user has access to what is recorded.
-fn private(how: &mut OpenOptions) {
-    use std::os::unix::fs::OpenOptionsExt;
-    how.mode(0o600);
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -93,10 +93,10 @@ pub(super) struct Ended<'a> {
 pub(super) fn to_json(ended: &Ended<'_>) -> String {
     let Progress { samples, records, lost, throttled, .. } = ended.progress;
     let (first_ns, last_ns) = ended.progress.sampled_ns().unzip();
-    let offline = ended
-        .absences
-        .iter()
-        .map(|absence| json!({ "cpu": absence.cpu, "from_ns": absence.from.0, "to_ns": absence.to.map(|to| to.0) }));
+    let absence = |absence: &Absence| {
+        let (from_ns, to_ns) = (absence.from.0, absence.to.map(|to| to.0));
+        json!({ "cpu": absence.cpu, "from_ns": from_ns, "to_ns": to_ns })
+    };
     let value = json!({
         "file": ended.file.map(Path::to_string_lossy),
         "files": ended.files,
@@ -110,7 +110,7 @@ pub(super) fn to_json(ended: &Ended<'_>) -> String {
         "ring_bytes": ended.ring_bytes,
         "service": ended.service.map(Path::to_string_lossy),
         "service_away_ns": ended.gap.as_nanos() as u64,
-        "offline": offline.collect::<Vec<_>>(),
+        "offline": ended.absences.iter().map(absence).collect::<Vec<_>>(),
         "notes": ended.notes,
         "target_ended": ended.target_ended,
         "status": ended.status,

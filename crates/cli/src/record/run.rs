@@ -43,7 +43,6 @@ fn is_quiet(options: &Options) -> bool {
     options.quiet || options.json
 }
 
-/// Everything about one recording.
 pub(super) struct RecordRun<'a> {
     options: &'a Options,
     session: &'a Session,
@@ -76,7 +75,7 @@ impl<'a> RecordRun<'a> {
             ));
         }
         let mut signals = INTERRUPTS.to_vec();
-        if files.by_signal() {
+        if options.switch_output.is_some() {
             signals.push(SIGUSR2);
         }
         let waiter = Waiter::with_these_signals(&signals);
@@ -122,10 +121,7 @@ impl<'a> RecordRun<'a> {
         let held = match typed.command.as_slice() {
             [] => None,
             words => {
-                let output = match self.files.is_stdout() {
-                    true => CommandOutput::StandardError,
-                    false => CommandOutput::Ours,
-                };
+                let output = if self.files.is_stdout() { CommandOutput::StandardError } else { CommandOutput::Ours };
                 let held = match &regions {
                     Some(table) => Command::hold_with_regions(words.to_vec(), output, table),
                     None => Command::hold_with(words.to_vec(), output),
@@ -154,10 +150,8 @@ impl<'a> RecordRun<'a> {
             recorder.enable().map_err(|error| failure(&error))?;
         }
         self.began = Instant::now();
-        let mut child = match held {
-            Some(command) => Some(recorder.release(command).map_err(|error| failure(&error))?),
-            None => None,
-        };
+        let child = held.map(|command| recorder.release(command)).transpose();
+        let mut child = child.map_err(|error| failure(&error))?;
         let result = self.follow(&mut recorder, &mut writer, child.as_mut(), awaited.as_ref());
         let result = result.and_then(|ended| self.finish(&mut recorder, &mut writer, ended));
         if result.is_err()
@@ -174,8 +168,8 @@ impl<'a> RecordRun<'a> {
         let shared = self.options.shared.shared_when().map_or(SharedChoice::Never, SharedChoice::from);
         let opened = sampling::open_recorder(self.session, shared, events, target, how);
         let (recorder, by_service) = opened.map_err(|error| self.not_opened(&error))?;
-        if by_service {
-            self.names_service();
+        if let Some(path) = self.session.shared_through().filter(|_| by_service) {
+            self.tell(&format!("records through the service at {}", path.display()));
         }
         Ok(recorder)
     }
@@ -191,12 +185,6 @@ impl<'a> RecordRun<'a> {
     fn tell(&self, text: &str) {
         if !is_quiet(self.options) {
             write_stderr(&format!("pmux: {text}"));
-        }
-    }
-
-    fn names_service(&self) {
-        if let Some(path) = self.session.shared_through() {
-            self.tell(&format!("records through the service at {}", path.display()));
         }
     }
 
@@ -294,11 +282,10 @@ impl<'a> RecordRun<'a> {
                 return Ok(Some(exited.status));
             }
             let written = self.before_bytes + writer.data_bytes();
-            let enough = writer.data_bytes() >= self.enough_bytes();
             if child.is_none() && (self.signal.is_some() || awaited.is_some_and(|awaited| !awaited.is_alive())) {
                 return Ok(None);
             }
-            if enough {
+            if writer.data_bytes() >= self.enough_bytes() {
                 self.ends(child.as_deref_mut());
                 return Ok(None);
             }
@@ -436,10 +423,8 @@ impl<'a> RecordRun<'a> {
         let rings = if by_service { Rings::OfService } else { Rings::OnCpus(rings) };
         let lines = messages::summary(&progress, written, place, files, (ring_bytes, rings));
         if !gap.is_zero() {
-            write_stderr(&format!(
-                "pmux record: the service was away: nothing was recorded for {:.1} s",
-                gap.as_secs_f64()
-            ));
+            let seconds = gap.as_secs_f64();
+            write_stderr(&format!("pmux record: the service was away: nothing was recorded for {seconds:.1} s"));
         }
         if let Some(ended) = target_ended {
             write_stderr(&format!("pmux record: {ended}"));

@@ -12,9 +12,9 @@
 //!
 //! **Invariant:** the stretches are the whole time, each moment once. Which function ran is read off samples of a clock.
 
+use super::missing;
 use super::run_queue::{json_of_thread, share, thread_name};
 use super::waits::{Stacks, milliseconds, print_columns, printed, read};
-use super::{json, missing};
 use crate::failure::{Failure, failed};
 use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
@@ -152,15 +152,8 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
     let whose = named(&profile, thread, begin_ns + (end_ns - begin_ns) / 2);
     let tables = PathTables { profile: &profile, whose, first_ns, ends: (begin_ns, end_ns) };
     let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
-    printed(options.json, &notes, |out| match options.json {
-        true => {
-            let mut object = tables.json(&path, least_percent);
-            object["lost"] = json::losses(&profile.losses);
-            object["notes"] = json!(notes);
-            writeln!(out, "{object}")
-        }
-        false => tables.print(&path, least_percent, out),
-    })
+    let object = || tables.json(&path, least_percent);
+    printed(options, &profile, &notes, object, |out| tables.print(&path, least_percent, out))
 }
 
 /// The thread that is asked for by its number or by that of its process; otherwise one of the recorded command, or of the program that was

@@ -39,13 +39,6 @@ enum Children {
     Apart,
 }
 
-/// Whether the events of a group stand side by side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Groups {
-    Together,
-    Apart,
-}
-
 /// A column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Column {
@@ -75,7 +68,8 @@ struct View<'a> {
     /// What rows are in the order of.
     order_by: Children,
     graph: Option<Calls>,
-    groups: Groups,
+    /// Whether the events of a group stand side by side.
+    is_grouped: bool,
     /// Whether each event has its latency before it, in a group.
     is_latency: bool,
     least_percent: f64,
@@ -94,7 +88,7 @@ impl View<'_> {
         let events = &self.profile.events;
         let (mut tables, mut at) = (Vec::new(), 0);
         while at < events.len() {
-            let group = events[at].group.as_ref().filter(|_| self.groups == Groups::Together);
+            let group = events[at].group.as_ref().filter(|_| self.is_grouped);
             let end = events.len().min(at + group.map_or(1, |group| group.events.max(1)));
             let members: Vec<usize> = (at..end).collect();
             if members.iter().any(|&event| self.tally.total(event).samples > 0) {
@@ -237,15 +231,12 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         None => (has_chains && !options.json).then_some(usual),
     };
     let columns = columns(options, keys, children);
-    let first = columns.iter().find_map(|column| match column {
-        Column::Number(number) => Some(*number),
+    let order_of = |column: &Column| match column {
+        Column::Number(NumberColumn::Children) => Some(Children::Count),
+        Column::Number(_) => Some(Children::Apart),
         Column::Key(_) => None,
-    });
-    let order_by = match first {
-        Some(NumberColumn::Children) => Children::Count,
-        Some(_) => Children::Apart,
-        None => children,
     };
+    let order_by = columns.iter().find_map(order_of).unwrap_or(children);
     let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
     let view = View {
         profile: &profile,
@@ -257,7 +248,7 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         children,
         order_by,
         graph,
-        groups: if options.no_group { Groups::Apart } else { Groups::Together },
+        is_grouped: !options.no_group,
         is_latency: options.latency,
         least_percent,
         manifests: &manifests,

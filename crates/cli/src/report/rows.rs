@@ -91,7 +91,7 @@ fn joined(view: &View<'_>, events: &[usize]) -> (Vec<Row>, Others) {
 
 /// The rows of an event that are shown, or of a group of events.
 pub(super) fn rows(view: &View<'_>, events: &[usize]) -> Rows {
-    let weight = |own: Weight, total: Weight| match view.children {
+    let weight = |children: Children, own: Weight, total: Weight| match children {
         Children::Count => total,
         Children::Apart => own,
     };
@@ -100,7 +100,7 @@ pub(super) fn rows(view: &View<'_>, events: &[usize]) -> Rows {
     let is_shown = |row: &Row, others: &[(Weight, Weight)]| {
         let weights = [(row.own, row.total)].into_iter().chain(others.iter().copied()).zip(&totals);
         weights
-            .map(|((own, total), whole)| (weight(own, total), *whole))
+            .map(|((own, total), whole)| (weight(view.children, own, total), *whole))
             .any(|(weight, whole)| weight.samples > 0 && percent(weight, whole) >= view.least_percent)
     };
     let mut shown: Vec<(Row, Vec<(Weight, Weight)>)> = Vec::with_capacity(all.len());
@@ -110,10 +110,7 @@ pub(super) fn rows(view: &View<'_>, events: &[usize]) -> Rows {
             shown.push((row, others));
         }
     }
-    let period = |own: Weight, total: Weight| match view.order_by {
-        Children::Count => total.period,
-        Children::Apart => own.period,
-    };
+    let period = |own: Weight, total: Weight| weight(view.order_by, own, total).period;
     let heavy = |line: &RowLine| Reverse((period(line.row.own, line.row.total), line.row.own.period));
     let heavy_of_others = |line: &RowLine| {
         let periods = line.others.iter().map(|&(own, total)| Reverse((period(own, total), own.period)));
@@ -186,10 +183,6 @@ pub(super) fn in_order<S>(
     mut take: impl FnMut(&str) -> io::Result<()>,
 ) -> io::Result<()> {
     let threads = threads(count);
-    let here = |take: &mut dyn FnMut(&str) -> io::Result<()>| {
-        let mut own = begin();
-        (0..count).try_for_each(|at| take(&make(&mut own, at)))
-    };
     let next = AtomicUsize::new(0);
     let work = |made: SyncSender<(usize, String)>| {
         let mut own = begin();
@@ -211,7 +204,8 @@ pub(super) fn in_order<S>(
         }
         drop(made);
         if started == 0 {
-            return here(&mut take);
+            let mut own = begin();
+            return (0..count).try_for_each(|at| take(&make(&mut own, at)));
         }
         let (mut early, mut wanted) = (BTreeMap::new(), 0);
         for (at, text) in texts {
@@ -236,27 +230,18 @@ mod tests {
             format!("{at} ")
         };
         let mut all = String::new();
-        let done = in_order(
-            1000,
-            || 0,
-            make,
-            |text| {
-                all.push_str(text);
-                Ok(())
-            },
-        );
-        assert!(done.is_ok());
+        let push = |text: &str| {
+            all.push_str(text);
+            Ok(())
+        };
+        assert!(in_order(1000, || 0, make, push).is_ok());
         assert_eq!(all, (0..1000).map(|at| format!("{at} ")).collect::<String>());
         let mut seen = 0;
-        let ended = in_order(
-            1000,
-            || 0,
-            make,
-            |_| {
-                seen += 1;
-                if seen == 7 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
-            },
-        );
+        let stop = |_: &str| {
+            seen += 1;
+            if seen == 7 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+        };
+        let ended = in_order(1000, || 0, make, stop);
         assert_eq!((ended.map_err(|error| error.kind()), seen), (Err(io::ErrorKind::BrokenPipe), 7));
         assert!(in_order(0, || 0, make, |_| Err(io::ErrorKind::Other.into())).is_ok());
     }

@@ -15,7 +15,7 @@
 //! **Invariant:** who ran meanwhile is read off samples of a clock: that none was seen is not that none ran.
 
 use super::waits::{milliseconds, print_columns, printed, read, with_sums};
-use super::{json, missing, percent};
+use super::{missing, percent};
 use crate::failure::Failure;
 use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
@@ -40,15 +40,7 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
         read(opened, options, &mut queue, (RunQueue::has_waits, "waits for a CPU", "runqueue-time"))?;
     notes.extend(missing::notes(&profile, &[]));
     let tables = Tables { profile: &profile, queue: &queue, least_percent: options.percent_limit };
-    printed(options.json, &notes, |out| match options.json {
-        true => {
-            let mut object = tables.json();
-            object["lost"] = json::losses(&profile.losses);
-            object["notes"] = json!(notes);
-            writeln!(out, "{object}")
-        }
-        false => tables.print(out),
-    })
+    printed(options, &profile, &notes, || tables.json(), |out| tables.print(out))
 }
 
 struct Tables<'a> {
@@ -60,10 +52,6 @@ struct Tables<'a> {
 impl Tables<'_> {
     fn name(&self, thread: NamedThread) -> String {
         thread_name(self.profile, thread)
-    }
-
-    fn json_of(&self, thread: NamedThread) -> Json {
-        json_of_thread(self.profile, thread)
     }
 
     fn total(&self) -> QueuedSum {
@@ -91,7 +79,7 @@ impl Tables<'_> {
     fn json(&self) -> Json {
         let histogram = self.queue.histogram().map(|(from, sum)| with_sums(json!({ "from_ns": from }), *sum));
         let threads = self.threads().into_iter().map(|(thread, QueuedSum { sum, others_ns })| {
-            let mut object = with_sums(self.json_of(thread), sum);
+            let mut object = with_sums(json_of_thread(self.profile, thread), sum);
             object["others_ns"] = others_ns.into();
             object
         });
@@ -99,9 +87,9 @@ impl Tables<'_> {
         let priorities =
             self.queue.priorities().map(|(priority, sum)| with_sums(json!({ "priority": priority }), *sum));
         let worst = self.queue.worst().iter().map(|wait| {
-            let mut object = self.json_of(wait.thread);
+            let mut object = json_of_thread(self.profile, wait.thread);
             let ran = wait.ran.iter().map(|&(thread, samples)| {
-                let mut object = self.json_of(thread);
+                let mut object = json_of_thread(self.profile, thread);
                 object["samples"] = samples.into();
                 object
             });

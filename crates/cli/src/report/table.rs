@@ -119,47 +119,39 @@ pub(super) fn heading(key: SortKey) -> &'static str {
 
 /// The heading of a number, and its width.
 fn number_heading(view: &View<'_>, number: NumberColumn) -> (&'static str, usize) {
-    match number {
-        NumberColumn::Children if view.is_latency => ("Latency  Children", 8),
-        NumberColumn::Own if view.is_latency && view.columns.contains(&Column::Number(NumberColumn::Children)) => {
-            ("Latency      Self", 8)
-        }
-        NumberColumn::Own if view.is_latency => ("Latency  Overhead", 8),
-        NumberColumn::Children => ("Children", 8),
-        NumberColumn::Own if view.columns.contains(&Column::Number(NumberColumn::Children)) => ("Self", 8),
-        NumberColumn::Own => ("Overhead", 8),
-        NumberColumn::Samples => ("Samples", 12),
-        NumberColumn::Period => ("Period", 12),
+    let has_children = view.columns.contains(&Column::Number(NumberColumn::Children));
+    match (number, view.is_latency) {
+        (NumberColumn::Children, true) => ("Latency  Children", 8),
+        (NumberColumn::Children, false) => ("Children", 8),
+        (NumberColumn::Own, true) if has_children => ("Latency      Self", 8),
+        (NumberColumn::Own, true) => ("Latency  Overhead", 8),
+        (NumberColumn::Own, false) if has_children => ("Self", 8),
+        (NumberColumn::Own, false) => ("Overhead", 8),
+        (NumberColumn::Samples, _) => ("Samples", 12),
+        (NumberColumn::Period, _) => ("Period", 12),
     }
 }
 
 /// Prints everything.
 pub(super) fn print(view: &View<'_>, style: Style, header_only: bool, out: &mut dyn Write) -> io::Result<()> {
     if header_only {
-        return about(view, out);
+        let mut lines = about_lines(view.profile).into_iter();
+        return lines.try_for_each(|(name, text)| writeln!(out, "# {name} : {text}"));
     }
     let losses = view.profile.losses;
     for manifest in view.manifests {
         writeln!(out, "# {}", manifest.sentence())?;
     }
     writeln!(out, "# Total Lost Samples: {}\n#", losses.lost.max(losses.lost_samples))?;
-    let mut any = false;
-    for events in view.tables() {
-        if any {
+    let tables = view.tables();
+    for (place, events) in tables.iter().enumerate() {
+        if place > 0 {
             writeln!(out)?;
         }
-        any = true;
-        print_events(view, style, &events, out)?;
+        print_events(view, style, events, out)?;
     }
-    if !any {
+    if tables.is_empty() {
         writeln!(out, "# There is no sample in the recording.")?;
-    }
-    Ok(())
-}
-
-fn about(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
-    for (name, text) in about_lines(view.profile) {
-        writeln!(out, "# {name} : {text}")?;
     }
     Ok(())
 }

@@ -11,7 +11,8 @@
 //!
 //! **Invariant:** what an interrupt has ended is not said of the thread that ran then.
 
-use super::{json, missing, percent};
+use super::run_queue::share;
+use super::{json, missing};
 use crate::failure::{Failure, failed};
 use crate::input::{self, OpenedInput};
 use crate::options::reading::{Percent, ReportOptions};
@@ -19,7 +20,6 @@ use crate::picture;
 use crate::stderr::{visible, write_stderr};
 use pmux::profile::{
     self, DataPlace, Interrupt, ModuleKind, Profile, Sink, StackId, Symbols, WaitEnd, WaitKind, WaitLinks, WaitSum,
-    Weight,
 };
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
@@ -286,33 +286,37 @@ pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions
         notes.push("it does not tell who ended waits: an older pmux has recorded it".to_owned());
     }
     notes.extend(missing::notes(&profile, symbols.notes()));
-    printed(options.json, &notes, |out| {
-        if !options.json {
-            return rows.print(table, out);
-        }
-        let lost = json::losses(&profile.losses);
-        let kind = if table == WaitTable::Locks { "locks" } else { "wakers" };
-        writeln!(out, "{}", json!({ kind: rows.json, "lost": lost, "notes": notes }))
-    })
+    let kind = if table == WaitTable::Locks { "locks" } else { "wakers" };
+    printed(options, &profile, &notes, || json!({ kind: rows.json }), |out| rows.print(table, out))
 }
 
-/// Prints a report to standard output, and for people the notes behind it.
+/// Prints a report to standard output: for people, and the notes behind it; or as an object, with what was lost and the notes in it.
 ///
 /// # Errors
 /// A text for the user and the exit status.
 pub(super) fn printed(
-    is_json: bool,
+    options: &ReportOptions,
+    profile: &Profile,
     notes: &[String],
+    object: impl FnOnce() -> Json,
     print: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    match print(&mut out).and_then(|()| out.flush()) {
+    let written = if options.json {
+        let mut object = object();
+        object["lost"] = json::losses(&profile.losses);
+        object["notes"] = json!(notes);
+        writeln!(out, "{object}")
+    } else {
+        print(&mut out)
+    };
+    match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             return Err(failed(format!("the report can't be written: {error}")));
         }
         _ => {}
     }
-    if !is_json {
+    if !options.json {
         notes.iter().for_each(|note| write_stderr(&format!("pmux: {note}")));
     }
     Ok(())
@@ -382,8 +386,7 @@ impl Rows {
 
     /// The columns of numbers; `None` for less than is wanted.
     fn numbers(&self, sum: WaitSum, least_percent: f64) -> Option<[String; 4]> {
-        let weight = |sum: WaitSum| Weight { period: sum.total_ns, samples: sum.waits };
-        let share = percent(weight(sum), weight(self.total));
+        let share = share(sum.total_ns, self.total.total_ns);
         let (waits, longest) = match sum.waits {
             0 => ("-".to_owned(), "-".to_owned()),
             waits => (waits.to_string(), milliseconds(sum.longest_ns)),
@@ -403,8 +406,7 @@ impl Rows {
                 ["total ms", "share", "waits", "longest ms", "who waited", "for what", "who ended it"],
             ),
         };
-        writeln!(out, "# {waits} waits of {:.3} ms {what}", total_ns as f64 / 1e6)?;
-        writeln!(out, "#")?;
+        writeln!(out, "# {waits} waits of {} ms {what}\n#", milliseconds(total_ns))?;
         print_columns(out, &heading, &self.lines, 4)
     }
 }

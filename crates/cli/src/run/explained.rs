@@ -46,20 +46,9 @@ impl Explained {
                 (Box::new(file), String::new())
             }
         };
-        let (json, helped) = (options.json, BTreeSet::new());
-        Ok(Self {
-            out,
-            prefix,
-            json,
-            helped,
-            failed: None,
-            own: 0,
-            granted: 0,
-            shared: 0,
-            saved: 0,
-            refused: 0,
-            untold: 0,
-        })
+        let (json, helped, failed) = (options.json, BTreeSet::new(), None);
+        let (own, granted, shared, saved, refused, untold) = Default::default();
+        Ok(Self { out, prefix, json, helped, failed, own, granted, shared, saved, refused, untold })
     }
 
     /// So many events of the kernel there would be more now without sharing.

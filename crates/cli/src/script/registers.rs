@@ -33,7 +33,6 @@ pub(super) fn named<'a>(
     (0..64).filter_map(move |number| Some((name(architecture, number), regs.register(mask, number)?)))
 }
 
-/// Appends them.
 pub(super) fn push(regs: &Regs<'_>, mask: u64, architecture: &str, out: &mut String) {
     let _ = write!(out, " ABI:{} ", regs.abi.0);
     for (name, value) in named(regs, mask, architecture) {

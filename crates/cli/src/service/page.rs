@@ -14,10 +14,12 @@ use std::fmt::Write as _;
 
 /// Lines of a table that are shown; the rest is a number.
 const MOST_LINES: usize = 40;
+/// On which side of its column a cell stands.
+const L: bool = false;
+const R: bool = true;
 /// A user who has used so much of a budget is near its limit.
 const NEARLY_PERCENT: u128 = 80;
 
-/// The whole page.
 pub(crate) fn page(status: &Value, style: Style) -> String {
     page_of(status, style, MOST_LINES)
 }
@@ -134,8 +136,8 @@ impl StatusPage {
         let (asked, kernel) = (number(&events["asked"]), number(&events["kernel"]));
         self.line("events", &format!("{asked} requested, {kernel} open in the kernel"));
         let saved = &status["saved"];
-        let (events, memory) =
-            (several(number(&saved["events"]), "kernel event"), bytes_text(number(&saved["kernel_bytes"])));
+        let events = several(number(&saved["events"]), "kernel event");
+        let memory = bytes_text(number(&saved["kernel_bytes"]));
         self.line("saved", &format!("{events}, {memory} of kernel memory ({})", words(&saved["how"])));
         let turns = match service["turns"].as_str() {
             Some("engine") => "all CPUs in step",
@@ -143,17 +145,10 @@ impl StatusPage {
         };
         self.line("turns", turns);
         let since = &status["since_start"];
-        self.line(
-            "since start",
-            &format!(
-                "{}, {} ({} refused), {}, {} cut off",
-                several(number(&since["clients"]), "client"),
-                several(number(&since["requests"]), "request"),
-                number(&since["refused"]),
-                several(number(&since["opened"]), "event"),
-                number(&since["cut_off"]),
-            ),
-        );
+        let [clients, requests, opened] = [("clients", "client"), ("requests", "request"), ("opened", "event")]
+            .map(|(key, what)| several(number(&since[key]), what));
+        let (refused, cut_off) = (number(&since["refused"]), number(&since["cut_off"]));
+        self.line("since start", &format!("{clients}, {requests} ({refused} refused), {opened}, {cut_off} cut off"));
         self.limits(status);
     }
 
@@ -172,24 +167,18 @@ impl StatusPage {
     fn clients(&mut self, status: &Value) {
         let clients = &status["clients"];
         self.title(&format!("clients: {}", number(&clients["connected"])));
-        let rows: Vec<[String; 6]> = list(&clients["list"])
-            .iter()
-            .map(|client| {
-                [
-                    number(&client["id"]).to_string(),
-                    number(&client["user"]).to_string(),
-                    client["process"].as_i64().unwrap_or_default().to_string(),
-                    words(&client["command"]),
-                    number(&client["events"]).to_string(),
-                    requests_of(client),
-                ]
-            })
-            .collect();
-        self.table(
-            ["client", "user", "process", "command", "events", "requests"],
-            [true, true, true, false, true, false],
-            &rows,
-        );
+        let row = |client: &Value| {
+            [
+                number(&client["id"]).to_string(),
+                number(&client["user"]).to_string(),
+                client["process"].as_i64().unwrap_or_default().to_string(),
+                words(&client["command"]),
+                number(&client["events"]).to_string(),
+                requests_of(client),
+            ]
+        };
+        let rows: Vec<_> = list(&clients["list"]).iter().map(row).collect();
+        self.table(["client", "user", "process", "command", "events", "requests"], [R, R, R, L, R, L], &rows);
         let hidden = number(&clients["hidden"]);
         if hidden > 0 {
             self.paint(Ink::Faint, &format!("  and {hidden} of other users\n"));
@@ -216,17 +205,13 @@ impl StatusPage {
                 [events, of, shared.times.to_string(), ran, for_user]
             })
             .collect();
-        self.table(["events", "of", "requests", "ran", "for"], [false, false, true, true, false], &rows);
+        self.table(["events", "of", "requests", "ran", "for"], [L, L, R, R, L], &rows);
         let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
         for event in list(&questions["list"]).iter().flat_map(|question| list(&question["events"])) {
             let Some(why) = event["why"].as_str().map(visible) else { continue };
-            let at = reasons.iter().position(|(known, _)| *known == why).unwrap_or(reasons.len());
-            if at == reasons.len() {
-                reasons.push((why, Vec::new()));
-            }
-            let name = words(&event["event"]);
-            if !reasons[at].1.contains(&name) {
-                reasons[at].1.push(name);
+            let (names, name) = (entry(&mut reasons, why), words(&event["event"]));
+            if !names.contains(&name) {
+                names.push(name);
             }
         }
         for (why, events) in reasons {
@@ -239,29 +224,19 @@ impl StatusPage {
         if !counters.is_empty() {
             self.title("counters in use");
         }
-        let rows: Vec<[String; 6]> = counters
-            .iter()
-            .map(|line| {
-                let place = line["cpu"].as_u64().map_or("tasks".to_owned(), |cpu| format!("CPU {cpu}"));
-                let [wanted, used, turns] =
-                    ["wanted", "in_use", "multiplexed"].map(|name| number(&line[name]).to_string());
-                let free = line["free"].as_u64().map_or("-".to_owned(), |free| free.to_string());
-                [words(&line["pmu"]), place, wanted, used, free, turns]
-            })
-            .collect();
-        self.table(
-            ["PMU", "on", "wanted", "in use", "free", "take turns"],
-            [false, false, true, true, true, true],
-            &rows,
-        );
+        let row = |line: &Value| {
+            let place = line["cpu"].as_u64().map_or("tasks".to_owned(), |cpu| format!("CPU {cpu}"));
+            let [wanted, used, turns] = ["wanted", "in_use", "multiplexed"].map(|name| number(&line[name]).to_string());
+            let free = line["free"].as_u64().map_or("-".to_owned(), |free| free.to_string());
+            [words(&line["pmu"]), place, wanted, used, free, turns]
+        };
+        let rows: Vec<_> = counters.iter().map(row).collect();
+        self.table(["PMU", "on", "wanted", "in use", "free", "take turns"], [L, L, R, R, R, R], &rows);
         for registers in list(&status["breakpoints"]) {
-            let (used, total, cpu) =
-                (number(&registers["in_use"]), number(&registers["total"]), number(&registers["cpu"]));
+            let [used, total, cpu] = ["in_use", "total", "cpu"].map(|name| number(&registers[name]));
             let kind = words(&registers["kind"]);
-            self.line(
-                "breakpoints",
-                &format!("{used} of {total} registers for {kind} in use, on CPU {cpu}, where most are"),
-            );
+            let text = format!("{used} of {total} registers for {kind} in use, on CPU {cpu}, where most are");
+            self.line("breakpoints", &text);
         }
         for holder in list(&status["breakpoint_holders"]).iter().take(self.most_lines) {
             self.line("", &holds(holder));
@@ -296,11 +271,7 @@ impl StatusPage {
             list(&client["subscriptions"]).iter().map(row).collect::<Vec<_>>()
         };
         let rows: Vec<_> = list(&status["clients"]["list"]).iter().flat_map(of_client).collect();
-        self.table(
-            ["client", "records of", "where", "ring", "records", "lost"],
-            [true, false, false, true, true, true],
-            &rows,
-        );
+        self.table(["client", "records of", "where", "ring", "records", "lost"], [R, L, L, R, R, R], &rows);
     }
 
     fn table<const N: usize>(&mut self, titles: [&str; N], right: [bool; N], rows: &[[String; N]]) {
@@ -343,10 +314,19 @@ impl StatusPage {
     }
 }
 
-/// What is the same but for its CPU, together; in the order in which it came.
+/// What belongs to a key; what is new comes last.
+fn entry<K: PartialEq, V: Default>(list: &mut Vec<(K, V)>, key: K) -> &mut V {
+    let at = list.iter().position(|(known, _)| *known == key).unwrap_or(list.len());
+    if at == list.len() {
+        list.push((key, V::default()));
+    }
+    &mut list[at].1
+}
+
+/// What is the same but for its CPU, together, with the CPUs; in the order in which it came.
 #[derive(Default)]
 struct Places<T> {
-    lines: Vec<(PlaceLine, T)>,
+    lines: Vec<(PlaceLine, (Vec<u32>, T))>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -355,7 +335,7 @@ struct PlaceLine {
     /// The place without its CPU.
     place: String,
     for_user: String,
-    cpus: Vec<u32>,
+    has_cpus: bool,
 }
 
 /// How a question is answered.
@@ -372,23 +352,16 @@ impl<T: Default> Places<T> {
         let cpu = question["cpu"].as_u64().and_then(|cpu| u32::try_from(cpu).ok());
         let place = cpu.and_then(|cpu| of.strip_suffix(&format!("CPU {cpu}"))).map(str::to_owned);
         let (place, cpu) = place.map_or((of, None), |place| (place, cpu));
-        let same = |line: &PlaceLine| {
-            let both_have_cpus = line.cpus.is_empty() == cpu.is_none();
-            both_have_cpus && line.events == events && line.place == place && line.for_user == for_user
-        };
-        let at = self.lines.iter().position(|(line, _)| same(line)).unwrap_or(self.lines.len());
-        if at == self.lines.len() {
-            self.lines.push((PlaceLine { events, place, for_user, cpus: Vec::new() }, T::default()));
-        }
-        let (line, value) = &mut self.lines[at];
-        line.cpus.extend(cpu);
+        let line = PlaceLine { events, place, for_user, has_cpus: cpu.is_some() };
+        let (cpus, value) = entry(&mut self.lines, line);
+        cpus.extend(cpu);
         value
     }
 
     /// The events, the place, the users that it is for, and what was added up.
     fn rows(self) -> impl Iterator<Item = (String, String, String, T)> {
-        self.lines.into_iter().map(|(line, value)| {
-            let PlaceLine { events, place, for_user, cpus } = line;
+        self.lines.into_iter().map(|(line, (cpus, value))| {
+            let PlaceLine { events, place, for_user, .. } = line;
             let cpus = match &cpus[..] {
                 [] => String::new(),
                 [one] => format!("CPU {one}"),
@@ -442,21 +415,15 @@ fn requests_of(client: &Value) -> String {
         *times = number(&question["times"]).max(*times);
     }
     // And those of one place.
-    let mut asked: Vec<(String, u64, Vec<String>)> = Vec::new();
+    let mut asked: Vec<((String, u64), Vec<String>)> = Vec::new();
     for (events, of, _, times) in places.rows() {
-        let at = asked.iter().position(|(place, known, _)| (place, *known) == (&of, times)).unwrap_or(asked.len());
-        if at == asked.len() {
-            asked.push((of, times, Vec::new()));
-        }
-        asked[at].2.push(events);
+        entry(&mut asked, (of, times)).push(events);
     }
-    let texts: Vec<_> = asked
-        .iter()
-        .map(|(of, times, events)| {
-            let times = if *times > 1 { format!(" ({times} times)") } else { String::new() };
-            format!("{} of {of}{times}", some_of(events))
-        })
-        .collect();
+    let text = |((of, times), events): &((String, u64), Vec<String>)| {
+        let times = if *times > 1 { format!(" ({times} times)") } else { String::new() };
+        format!("{} of {of}{times}", some_of(events))
+    };
+    let texts: Vec<_> = asked.iter().map(text).collect();
     let mut text = texts.iter().take(3).map(String::as_str).collect::<Vec<_>>().join("; ");
     if let more @ 1.. = texts.len().saturating_sub(3) {
         // Writing into a string can't fail.

@@ -31,12 +31,9 @@ pub(crate) fn status(options: &StatusOptions) -> u8 {
 
 /// Who holds debug registers through the service, a line each, as far as this user may know; nothing without a service.
 pub(crate) fn breakpoint_holders() -> Vec<String> {
-    let status = || {
-        let service = Service::connect(SocketPath::of_environment(), SHORT_PATIENCE).ok()?;
-        ask(&service).ok()
-    };
-    let holders = status().map(|status| status["breakpoint_holders"].clone()).unwrap_or_default();
-    holders.as_array().into_iter().flatten().map(holds).collect()
+    let service = Service::connect(SocketPath::of_environment(), SHORT_PATIENCE).ok();
+    let status = service.and_then(|service| ask(&service).ok()).unwrap_or_default();
+    status["breakpoint_holders"].as_array().into_iter().flatten().map(holds).collect()
 }
 
 fn show(options: &StatusOptions) -> Result<u8, String> {

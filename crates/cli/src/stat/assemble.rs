@@ -25,17 +25,13 @@ pub(crate) enum Aggregation {
 
 /// The counters of one part of the plan, with what was read.
 pub(crate) struct Taken<'a> {
-    /// The counters.
     pub(crate) counters: &'a Counters,
-    /// What was read.
     pub(crate) snapshot: Snapshot,
 }
 
 /// How readings become rows.
 pub(crate) struct RowLayout<'a> {
-    /// What was opened.
     pub(crate) plan: &'a Plan,
-    /// How rows are put together.
     pub(crate) aggregation: Aggregation,
     /// What threads are called.
     pub(crate) names: &'a Names,
@@ -86,7 +82,14 @@ fn higher(a: Reading, b: Reading) -> Reading {
 /// Lays the readings of all parts (in the plan's order) out as rows, in printing order.
 pub(crate) fn rows(layout: &RowLayout<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Vec<ThreadName>) {
     let plan = layout.plan;
-    let mut threads = Threads { names: layout.names, list: Vec::new(), index: HashMap::new() };
+    let mut threads: Vec<ThreadName> = Vec::new();
+    let mut index: HashMap<i32, usize> = HashMap::new();
+    let mut index_of = |tid: i32| {
+        *index.entry(tid).or_insert_with(|| {
+            threads.push(ThreadName { comm: layout.names.of(tid), tid });
+            threads.len() - 1
+        })
+    };
     let mut sums = RowSums::default();
     for (part, taken) in plan.parts.iter().zip(taken) {
         for (local, &event) in part.columns.iter().enumerate() {
@@ -100,11 +103,7 @@ pub(crate) fn rows(layout: &RowLayout<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Ve
                 }
                 let scope = RowScope {
                     cpu: row.who.cpu.filter(|_| layout.aggregation == Aggregation::PerCpu),
-                    thread: row
-                        .who
-                        .thread
-                        .filter(|_| layout.aggregation == Aggregation::PerThread)
-                        .map(|tid| threads.of(tid)),
+                    thread: row.who.thread.filter(|_| layout.aggregation == Aggregation::PerThread).map(&mut index_of),
                     cgroup: row.who.cgroup.and_then(|local| part.cgroups.get(local).copied()),
                 };
                 add(scope, reading);
@@ -139,7 +138,7 @@ pub(crate) fn rows(layout: &RowLayout<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Ve
             rows.retain(|row| row.value.raw() != Some(0.0) && row.value != Value::NotCounted { enabled_ns: 0 });
         }
     }
-    (rows, threads.list)
+    (rows, threads)
 }
 
 impl RowLayout<'_> {
@@ -157,22 +156,6 @@ impl RowLayout<'_> {
         cpus.into_iter()
             .flat_map(|cpu| cgroups.iter().map(move |&cgroup| RowScope { cpu, thread: None, cgroup }))
             .collect()
-    }
-}
-
-/// The threads that have rows.
-struct Threads<'a> {
-    names: &'a Names,
-    list: Vec<ThreadName>,
-    index: HashMap<i32, usize>,
-}
-
-impl Threads<'_> {
-    fn of(&mut self, tid: i32) -> usize {
-        *self.index.entry(tid).or_insert_with(|| {
-            self.list.push(ThreadName { comm: self.names.of(tid), tid });
-            self.list.len() - 1
-        })
     }
 }
 

@@ -10,7 +10,7 @@ use super::names::Names;
 use super::process_tree::Exit;
 use super::regions;
 use super::remarks;
-use super::report::{Note, Remedies, ReportPeriod, StatReport};
+use super::report::{Note, ReportPeriod, Row, StatReport, Value};
 use super::run::{ENDS, StatRun};
 use super::windows;
 use crate::failure::{Failure, failure};
@@ -42,7 +42,7 @@ pub(crate) struct Live {
     /// How the command ended, and how long after [`Live::started`].
     pub(crate) ended: Option<(Duration, ExitedChild)>,
     /// Tells of tasks whose events an exec has ended.
-    ends: EventEnds,
+    pub(crate) ends: EventEnds,
     /// Whether that was said.
     ends_reported: bool,
     /// The signal that asked for the end.
@@ -61,14 +61,6 @@ pub(crate) struct Live {
     names: Names,
     /// What the regions of the command have cost, where that is asked for.
     pub(crate) regions: Option<RegionTable>,
-}
-
-/// The last reports of a measurement.
-pub(crate) struct End {
-    /// The whole, or what came after the last interval.
-    pub(crate) last: Option<StatReport>,
-    /// The whole after intervals, where it was asked for.
-    pub(crate) whole: Option<StatReport>,
 }
 
 impl Live {
@@ -103,11 +95,6 @@ impl Live {
         }
     }
 
-    /// Whether it has to look from time to time.
-    pub(crate) const fn wants_looks(&self) -> bool {
-        self.ends.wants_looks()
-    }
-
     /// Looks which tasks have lost their events, and watches the others on.
     pub(crate) fn look_for_ends(&mut self, waiter: &mut Waiter) {
         self.ends.look();
@@ -136,11 +123,9 @@ impl Live {
             for (local, &event) in part.columns.iter().enumerate() {
                 if run.plan.columns[event].is_peak() {
                     // A peak has no difference.
-                    since
-                        .rows
-                        .iter_mut()
-                        .zip(&now.rows)
-                        .for_each(|(row, now)| row.readings[local] = now.readings[local]);
+                    for (row, now) in since.rows.iter_mut().zip(&now.rows) {
+                        row.readings[local] = now.readings[local];
+                    }
                 }
             }
             since
@@ -172,9 +157,10 @@ impl Live {
         let cpus = run.plan.rows_of_cpus(run.session);
         let layout = RowLayout { plan: run.plan, aggregation, names: &self.names, cpus: &cpus };
         let (mut rows, threads) = assemble::rows(&layout, &taken);
-        for row in rows.iter_mut().filter(|row| run.plan.columns[row.event].is_wall_time()) {
+        let is_wall_time = |row: &&mut Row| run.plan.columns[row.event].is_wall_time() && row.value.raw().is_some();
+        for row in rows.iter_mut().filter(is_wall_time) {
             // The same time as the one under the table.
-            row.value = row.value.with_count(nanos(elapsed));
+            row.value = Value::exact(nanos(elapsed) as f64, nanos(elapsed));
         }
         if !self.ends.ended().is_empty() {
             let at_least = if matches!(run.plan.target, StatTarget::Command(_)) { EXEC_NS } else { 0 };
@@ -190,7 +176,7 @@ impl Live {
             }
         }
         StatReport {
-            remedies: if run.options.verbose > 0 { Remedies::All } else { Remedies::OnRequest },
+            shows_help: run.options.verbose > 0,
             measured: run.plan.measured.clone(),
             period: ReportPeriod::Whole,
             events,
@@ -209,16 +195,14 @@ impl Live {
         }
     }
 
-    /// Reads for the last time.
+    /// Reads for the last time: a report of the whole, or of what came after the last interval; and one of the whole after intervals,
+    /// where that was asked for.
     ///
     /// # Errors
     /// A text for the user and the exit status.
-    pub(crate) fn end(&mut self, run: &StatRun<'_>) -> Result<End, Failure> {
+    pub(crate) fn end(&mut self, run: &StatRun<'_>) -> Result<(Option<StatReport>, Option<StatReport>), Failure> {
         let command = matches!(run.plan.target, StatTarget::Command(_));
-        let mut tree = None;
-        if run.options.tree {
-            tree = self.counters[0].tree().map_err(|error| failure(&error))?;
-        }
+        let tree = if run.options.tree { self.counters[0].tree().map_err(|error| failure(&error))? } else { None };
         let snapshots = self.read(run);
         let elapsed = match &self.ended {
             // Its counts end when it does.
@@ -243,7 +227,8 @@ impl Live {
             let mut drawn = assemble::tree(run.plan, &tree, &whole.rows, &words, exit);
             if !self.counting {
                 let values = drawn.processes.iter_mut().flat_map(|process| &mut process.values);
-                values.for_each(|value| *value = value.without_count());
+                let open = values.filter(|value| **value != Value::NotSupported);
+                open.for_each(|value| *value = Value::NotCounted { enabled_ns: 0 });
             }
             whole.notes.extend(remarks::of_tree(&tree));
             whole.notes.extend(remarks::of_the_whole_only(&drawn));
@@ -265,12 +250,12 @@ impl Live {
         }
         if run.options.interval_ms.is_none() {
             whole.notes.extend(closing);
-            return Ok(End { last: Some(whole), whole: None });
+            return Ok((Some(whole), None));
         }
         let last = if self.silent { None } else { self.rest(run, snapshots, elapsed, closing.clone()) };
         whole.notes.extend(closing.into_iter().filter(|_| last.is_none()));
         whole.period = ReportPeriod::Summary;
-        Ok(End { last, whole: Some(whole).filter(|_| run.options.summary) })
+        Ok((last, Some(whole).filter(|_| run.options.summary)))
     }
 
     /// What came after the last interval; `None` where that is nothing.
@@ -296,15 +281,12 @@ impl Live {
 
     /// What has to be said of how it ended.
     fn closing(&self, run: &StatRun<'_>) -> Vec<Note> {
-        let mut notes = Vec::new();
         let killed_by = self.ended.as_ref().and_then(|(_, exited)| exited.status.signal());
-        match (run.options.timeout_ms.filter(|_| self.timed_out), killed_by) {
-            (Some(ms), Some(_)) => {
-                notes.push(Note::measurement(format!("the command was ended after {ms} ms, as --timeout asks")));
-            }
-            (_, Some(signal)) => notes.push(Note::measurement(format!("the command was killed by signal {signal}"))),
-            _ => {}
-        }
+        let killed = match (run.options.timeout_ms.filter(|_| self.timed_out), killed_by) {
+            (Some(ms), Some(_)) => Some(format!("the command was ended after {ms} ms, as --timeout asks")),
+            (_, Some(signal)) => Some(format!("the command was killed by signal {signal}")),
+            _ => None,
+        };
         let never = match run.options.delay.filter(|_| !self.counting) {
             Some(_) if run.options.control.is_some() => {
                 Some("no `enable` came through --control: nothing was counted".to_owned())
@@ -314,7 +296,7 @@ impl Live {
             }
             Some(Delay::UntilEnabled) | None => None,
         };
-        notes.extend(never.map(Note::measurement));
+        let mut notes: Vec<Note> = killed.into_iter().chain(never).map(Note::measurement).collect();
         notes.extend(remarks::unknown_cpus(run.session, run.plan));
         notes.extend(mux::contention(run.plan, &self.counters));
         notes.extend(remarks::begun_early(run.session, run.plan));

@@ -23,7 +23,7 @@ pub(crate) mod spread;
 mod windows;
 
 use crate::control::Channel;
-use crate::failure::{Failure, ended};
+use crate::failure::{Failure, ended, failed};
 use crate::foreground::waiter;
 use crate::options::exit_status;
 use crate::options::stat::StatOptions;
@@ -31,7 +31,8 @@ use crate::options::timec::TimecOptions;
 use crate::stderr::{report_error, write_stderr};
 use mean::Mean;
 use output::{StatOutput, State};
-use plan::{Plan, error_text};
+use plan::Plan;
+pub(crate) use plan::{cpu_choice, error_message};
 use pmux::Backend;
 pub(crate) use remarks::{EXEC_HELP, ended_by_exec, gaps, service_was_away};
 use report::{Note, StatReport};
@@ -49,10 +50,9 @@ pub(crate) fn stat(options: &StatOptions) -> u8 {
 }
 
 fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
-    let failed = |text: String| (text, exit_status::FAILED);
-    let session = crate::session::open(&options.shared, None).map_err(|error| failed(error_text(&error)))?;
+    let session = crate::session::open(&options.shared, None).map_err(|error| failed(error_message(&error)))?;
     if let (true, Backend::Usage { why }) = (options.tree, session.backend()) {
-        let why = error_text(&pmux::Error::Refused(vec![(**why).clone()]));
+        let why = error_message(&pmux::Error::Refused(vec![(**why).clone()]));
         return Err(failed(format!("--tree needs performance events; without it, the totals are counted: {why}")));
     }
     let plan = Plan::new(&session, options).map_err(failed)?;
@@ -76,11 +76,11 @@ fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
         run.measure(&mut waiter, output)
     };
     let status = match options.repeat {
-        Some(0) => for_ever(&run, &mut output, &mut measure)?,
-        Some(runs) => several(runs, &run, &mut output, &mut measure)?,
+        Some(0) => for_ever(&mut output, &mut measure)?,
+        Some(runs) => several(runs, &mut output, &mut measure)?,
         None => {
             let Outcome { report, summary, status, .. } = measure(&mut output)?;
-            report.iter().chain(&summary).for_each(|report| run.write(&mut output, report));
+            report.iter().chain(&summary).for_each(|report| output.write(report));
             status
         }
     };
@@ -91,12 +91,12 @@ fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
 type Measure<'a> = dyn FnMut(&mut StatOutput) -> Result<Outcome, Failure> + 'a;
 
 /// `-r 0`: a report for each run, until a signal comes. The run in which it comes is reported only if it is the first.
-fn for_ever(run: &StatRun<'_>, output: &mut StatOutput, measure: &mut Measure<'_>) -> Result<u8, Failure> {
+fn for_ever(output: &mut StatOutput, measure: &mut Measure<'_>) -> Result<u8, Failure> {
     let mut first = true;
     loop {
         let outcome = measure(output)?;
         if first || !outcome.interrupted {
-            outcome.report.iter().for_each(|report| run.write(output, report));
+            outcome.report.iter().for_each(|report| output.write(report));
         }
         if outcome.interrupted || output.state() == State::Lost {
             return Ok(outcome.status);
@@ -106,7 +106,7 @@ fn for_ever(run: &StatRun<'_>, output: &mut StatOutput, measure: &mut Measure<'_
 }
 
 /// `-r N`: one report with means. What was measured before something goes wrong is reported.
-fn several(runs: u32, run: &StatRun<'_>, output: &mut StatOutput, measure: &mut Measure<'_>) -> Result<u8, Failure> {
+fn several(runs: u32, output: &mut StatOutput, measure: &mut Measure<'_>) -> Result<u8, Failure> {
     let mut mean = Mean::default();
     let mut left_out = None;
     let result = loop {
@@ -128,7 +128,7 @@ fn several(runs: u32, run: &StatRun<'_>, output: &mut StatOutput, measure: &mut 
     };
     if let Some(report) = mean.into_report() {
         let notes = report.notes.iter().cloned().chain(left_out.map(Note::measurement)).collect();
-        run.write(output, &StatReport { notes, ..report });
+        output.write(&StatReport { notes, ..report });
     }
     result
 }
@@ -138,8 +138,7 @@ pub(crate) fn timec(options: &TimecOptions) -> u8 {
     let TimecOptions { events, json, shared, command } = options.clone();
     let options = StatOptions { events, json, shared, command, ..Default::default() };
     let measured = || {
-        let failed = |text: String| (text, exit_status::FAILED);
-        let session = crate::session::open(&options.shared, None).map_err(|error| failed(error_text(&error)))?;
+        let session = crate::session::open(&options.shared, None).map_err(|error| failed(error_message(&error)))?;
         let plan = Plan::new(&session, &options).map_err(failed)?;
         let mut output = StatOutput::open(&options).map_err(failed)?;
         backend_line(&session).filter(|_| options.json).into_iter().for_each(|line| output.announce(line));
@@ -153,7 +152,7 @@ pub(crate) fn timec(options: &TimecOptions) -> u8 {
         let outcome = run.measure(&mut waiter()?, &mut output)?;
         let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         if options.json {
-            outcome.report.iter().for_each(|report| run.write(&mut output, report));
+            outcome.report.iter().for_each(|report| output.write(report));
             return Ok(outcome.status);
         }
         let text = outcome.report.map(|mut report| {
@@ -164,17 +163,4 @@ pub(crate) fn timec(options: &TimecOptions) -> u8 {
         Ok(if written { outcome.status } else { exit_status::FAILED })
     };
     measured().unwrap_or_else(|(text, status)| report_error(&text, status))
-}
-
-/// The words of an error of the library, for the user.
-pub(crate) fn error_message(error: &pmux::Error) -> String {
-    error_text(error)
-}
-
-/// The CPUs of `-a` and `-C`.
-///
-/// # Errors
-/// A text for the user.
-pub(crate) fn cpu_choice(list: Option<&str>) -> Result<pmux::CpuChoice, String> {
-    Plan::cpus(list)
 }

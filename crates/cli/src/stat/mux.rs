@@ -22,8 +22,7 @@ pub(super) fn capacities(counters: &Counters) -> Vec<String> {
 fn capacity(capacity: &PmuCapacity) -> String {
     let PmuCapacity { pmu, counters, shared, events, .. } = capacity;
     let mut text = format!("{pmu}: {counters} of these events run at once");
-    let own = events.iter().filter(|(_, capacity)| capacity.own > 0);
-    for (name, capacity) in own {
+    for (name, capacity) in events.iter().filter(|(_, capacity)| capacity.own > 0) {
         let counters = if capacity.own == 1 { "a counter".to_owned() } else { format!("{} counters", capacity.own) };
         text.push_str(&format!(", {name} has {counters} of its own"));
     }
@@ -74,10 +73,8 @@ fn cause(fewer: &[PmuCapacity], holders: &[Holder], watchdog: bool) -> Note {
         help.push(format!("end what else has events open: {}", names.join(", ")));
     }
     if help.is_empty() {
-        help.push(
-            "programs that have events open can be looked for, as root: `ls -l /proc/*/fd | grep perf_event`"
-                .to_owned(),
-        );
+        let how = "programs that have events open can be looked for, as root: `ls -l /proc/*/fd | grep perf_event`";
+        help.push(how.to_owned());
     }
     Note { help, ..Note::measurement(text) }
 }

@@ -20,6 +20,8 @@ pub(crate) struct StatOutput {
     sink: ReportSink,
     name: String,
     look: Look,
+    /// Whether notes are written although their place is read by a program (`-v`).
+    always_notes: bool,
     state: State,
     announcement: Option<String>,
 }
@@ -38,15 +40,6 @@ pub(crate) enum State {
     Diverted,
     /// Not even that is possible: nothing is told any more.
     Lost,
-}
-
-/// Whether notes are written although their place is read by a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Notes {
-    /// They are (`-v`).
-    Always,
-    /// Only where they don't get in the way.
-    Elsewhere,
 }
 
 impl StatOutput {
@@ -69,15 +62,14 @@ impl StatOutput {
         if let (ReportSink::File(file), true) = (&mut sink, options.output.is_some()) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             // Before anything is measured: a place that can't be written to is known in time.
-            file.write_all(format::started_on(now, 0).as_bytes()).map_err(|error| cannot_write(&name, &error))?;
+            file.write_all(format::started_on(now).as_bytes()).map_err(|error| cannot_write(&name, &error))?;
         }
         let terminal = match &sink {
             ReportSink::Stderr => io::stderr().is_terminal(),
             ReportSink::File(file) => file.is_terminal(),
         };
         let destination = if terminal {
-            let columns = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| usize::from(width.0));
-            Destination::Terminal(columns)
+            Destination::Terminal(terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| usize::from(width.0)))
         } else {
             Destination::Other
         };
@@ -90,7 +82,7 @@ impl StatOutput {
             tree: if options.verbose > 0 { format::TreeDetail::Complete } else { format::TreeDetail::Folded },
             style: Style::resolve(options.color, destination, no_color.as_deref(), grouping),
         };
-        Ok(Self { sink, name, look, state: State::Good, announcement: None })
+        Ok(Self { sink, name, look, always_notes: options.verbose > 0, state: State::Good, announcement: None })
     }
 
     /// How writing went so far.
@@ -99,15 +91,15 @@ impl StatOutput {
     }
 
     /// Writes one report. Notes that the layout has no place for go to standard error where that is another place, or
-    /// where `notes` says so.
-    pub(crate) fn write(&mut self, report: &StatReport, notes: Notes) {
+    /// where all are asked for (`-v`).
+    pub(crate) fn write(&mut self, report: &StatReport) {
         let text = format::compose(report, &self.look);
         let elsewhere = matches!(self.sink, ReportSink::File(_));
         self.put(&text);
         if self.look.layout == Layout::Table {
             return;
         }
-        if elsewhere || notes == Notes::Always {
+        if elsewhere || self.always_notes {
             let lines = format::notes_text(report, self.look.style);
             if !lines.is_empty() {
                 write_stderr(lines.trim_end_matches('\n'));

@@ -32,7 +32,6 @@ const DETAILED: [&str; 3] = [
 
 /// Events that are opened together, and the report's event for each of theirs.
 pub(crate) struct PlanPart {
-    /// The events.
     pub(crate) events: EventList,
     /// The cgroups that they are counted in, as indices into [`Plan::cgroups`]; none: they are not limited to any.
     pub(crate) cgroups: Vec<usize>,
@@ -42,13 +41,11 @@ pub(crate) struct PlanPart {
 
 /// What is opened.
 pub(crate) struct Plan {
-    /// What is opened together.
     pub(crate) parts: Vec<PlanPart>,
     /// The report's events.
     pub(crate) columns: Vec<EventColumn>,
     /// The cgroups by name.
     pub(crate) cgroups: Vec<String>,
-    /// What is measured.
     pub(crate) target: StatTarget,
     /// The title.
     pub(crate) measured: MeasuredTarget,
@@ -78,21 +75,10 @@ impl Plan {
         Ok(Self { parts, columns, cgroups, target, measured, text: texts.join(",") })
     }
 
-    /// The CPUs of `-a` and `-C`.
-    ///
-    /// # Errors
-    /// A text for the user.
-    pub(crate) fn cpus(list: Option<&str>) -> Result<CpuChoice, String> {
-        match list {
-            None => Ok(CpuChoice::All),
-            Some(text) => text.parse::<CpuList>().map(CpuChoice::Only).map_err(|error| format!("-C {text}: {error}")),
-        }
-    }
-
     /// The CPUs that have rows of their own, whether anything could be opened on them or not.
     pub(crate) fn rows_of_cpus(&self, session: &Session) -> Vec<u32> {
         match &self.target {
-            StatTarget::Cpus { list, .. } => match Self::cpus(list.as_deref()) {
+            StatTarget::Cpus { list, .. } => match cpu_choice(list.as_deref()) {
                 Ok(CpuChoice::Only(cpus)) => cpus.iter().collect(),
                 _ => session.online().iter().collect(),
             },
@@ -100,18 +86,18 @@ impl Plan {
         }
     }
 
-    /// The target of a part, but for commands, which are new in each run.
+    /// The target of a part, but for commands, which are new in each run. `per_thread`: each thread is a row.
     ///
     /// # Errors
     /// A text for the user.
-    pub(crate) fn target(&self, part: &PlanPart, per_thread: PerThread) -> Result<Option<Target<'static>>, String> {
+    pub(crate) fn target(&self, part: &PlanPart, per_thread: bool) -> Result<Option<Target<'static>>, String> {
         Ok(Some(match &self.target {
             StatTarget::Command(_) => return Ok(None),
             StatTarget::Pids { pids, .. } => Target::Processes(pids.clone()),
             StatTarget::Tids { tids, .. } => Target::Threads(tids.clone()),
-            StatTarget::Cpus { .. } if per_thread == PerThread::Yes => Target::Threads(all_threads()),
+            StatTarget::Cpus { .. } if per_thread => Target::Threads(all_threads()),
             StatTarget::Cpus { list, .. } => {
-                let cpus = Self::cpus(list.as_deref())?;
+                let cpus = cpu_choice(list.as_deref())?;
                 if part.cgroups.is_empty() {
                     Target::Cpus(cpus)
                 } else {
@@ -123,13 +109,15 @@ impl Plan {
     }
 }
 
-/// Whether each thread is a row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PerThread {
-    /// It is.
-    Yes,
-    /// It is not.
-    No,
+/// The CPUs of `-a` and `-C`.
+///
+/// # Errors
+/// A text for the user.
+pub(crate) fn cpu_choice(list: Option<&str>) -> Result<CpuChoice, String> {
+    match list {
+        None => Ok(CpuChoice::All),
+        Some(text) => text.parse::<CpuList>().map(CpuChoice::Only).map_err(|error| format!("-C {text}: {error}")),
+    }
 }
 
 fn texts(session: &Session, options: &StatOptions, target: &StatTarget) -> Vec<String> {
@@ -164,21 +152,16 @@ fn columns_of(list: &EventList, columns: &mut Vec<EventColumn>) -> Vec<usize> {
     let mut shared: HashMap<u32, usize> = HashMap::new();
     let mut of = Vec::new();
     for event in list.events() {
-        let known = event.spread.and_then(|number| shared.get(&number).copied());
-        let column = known.unwrap_or_else(|| {
-            columns.push(column(event));
+        let mut add = || {
+            columns.push(EventColumn::new(&event.name, &event.canonical).with_unit(&event.unit, event.scale));
             columns.len() - 1
+        };
+        of.push(match event.spread {
+            Some(number) => *shared.entry(number).or_insert_with(add),
+            None => add(),
         });
-        if let Some(number) = event.spread {
-            shared.insert(number, column);
-        }
-        of.push(column);
     }
     of
-}
-
-fn column(event: &Event) -> EventColumn {
-    EventColumn::new(&event.name, &event.canonical).with_unit(&event.unit, event.scale)
 }
 
 /// `-G`: each event in its own cgroup. Groups stay together where all members have the same.
@@ -237,7 +220,7 @@ fn all_threads() -> Vec<i32> {
 }
 
 /// The words of an error of the library, for the user.
-pub(crate) fn error_text(error: &Error) -> String {
+pub(crate) fn error_message(error: &Error) -> String {
     match error {
         Error::Refused(refusals) => {
             let text = |refusal: &pmux::Refusal| {

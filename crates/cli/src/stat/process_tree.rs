@@ -27,7 +27,6 @@ pub(crate) struct Process {
     pub(crate) parent: Option<usize>,
     /// The command with its arguments, or the command name alone where that is all there is.
     pub(crate) command: String,
-    /// Process id.
     pub(crate) pid: i32,
     /// Number of threads it had in all, at least 1. Their counts are in `values`.
     pub(crate) threads: u32,
@@ -35,7 +34,6 @@ pub(crate) struct Process {
     pub(crate) start_ns: u64,
     /// Time from start to exit, or to the end of the measurement.
     pub(crate) wall_ns: u64,
-    /// How it ended.
     pub(crate) exit: Exit,
     /// One value per event of the report.
     pub(crate) values: Vec<Value>,
@@ -55,20 +53,14 @@ pub(crate) enum Exit {
 }
 
 impl ProcessTreeReport {
-    /// Returns the parent of a process, `None` for a root.
-    pub(crate) fn parent(&self, process: usize) -> Option<usize> {
-        let parent = self.processes.get(process)?.parent?;
-        (parent < process).then_some(parent)
-    }
-
     /// Returns the children of every process and the roots, each in order of start.
     pub(crate) fn children(&self) -> (Vec<Vec<usize>>, Vec<usize>) {
         let mut children = vec![Vec::new(); self.processes.len()];
         let mut roots = Vec::new();
-        for process in 0..self.processes.len() {
-            match self.parent(process) {
-                Some(parent) => children[parent].push(process),
-                None => roots.push(process),
+        for (at, process) in self.processes.iter().enumerate() {
+            match process.parent.filter(|&parent| parent < at) {
+                Some(parent) => children[parent].push(at),
+                None => roots.push(at),
             }
         }
         for siblings in &mut children {
@@ -84,11 +76,8 @@ impl ProcessTreeReport {
 
     /// Whether there is a total of an event, and nothing of any process.
     pub(crate) fn is_of_the_whole_only(&self, event: usize) -> bool {
-        self.total(event).is_some_and(|total| total != Value::NotSupported)
-            && self
-                .processes
-                .iter()
-                .all(|process| process.values.get(event).is_none_or(|&one| one == Value::NotSupported))
+        let has_none = |process: &Process| process.values.get(event).is_none_or(|&one| one == Value::NotSupported);
+        self.total(event).is_some_and(|total| total != Value::NotSupported) && self.processes.iter().all(has_none)
     }
 
     /// Returns the sum of one event over the given processes, `None` for no process.

@@ -69,9 +69,8 @@ pub(super) fn add(report: &mut StatReport, plan: &Plan, found: &Regions) {
     }
     let is_estimate = |value: &Value| value.raw().is_some() && value.running_pct() < 100.0;
     if report.regions.iter().flat_map(|region| &region.values).any(is_estimate) {
-        report
-            .notes
-            .push(Note::measurement("~ marks estimates of regions: the event had a counter for a part of the time"));
+        let text = "~ marks estimates of regions: the event had a counter for a part of the time";
+        report.notes.push(Note::measurement(text));
     }
 }
 

@@ -146,8 +146,7 @@ pub(crate) fn begun_early(session: &Session, plan: &Plan) -> Option<Note> {
     (command && session.counts_through_service_only()).then(|| {
         Note::measurement(
             "counted through the sharing service alone, which does not see the exec: what the command's process did just before \
-             it is counted too"
-                .to_owned(),
+             it is counted too",
         )
     })
 }

@@ -11,9 +11,7 @@ use super::process_tree::ProcessTreeReport;
 /// One complete result: a whole run, one interval, or the summary after intervals.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StatReport {
-    /// What was measured.
     pub(crate) measured: MeasuredTarget,
-    /// Which stretch of time this report covers.
     pub(crate) period: ReportPeriod,
     /// The events, in the order of the command line.
     pub(crate) events: Vec<EventColumn>,
@@ -35,8 +33,8 @@ pub(crate) struct StatReport {
     pub(crate) runs: u32,
     /// Reasons, gaps and hints that belong under the table.
     pub(crate) notes: Vec<Note>,
-    /// How much of what helps is shown to people.
-    pub(crate) remedies: Remedies,
+    /// Whether all of what helps is shown to people (`-v`); otherwise it is only said that there is some.
+    pub(crate) shows_help: bool,
     /// The processes of the command with their own counts, when asked for.
     pub(crate) tree: Option<ProcessTreeReport>,
     /// The regions of the command, when asked for: the one that took longest comes first.
@@ -74,10 +72,7 @@ pub(crate) enum MeasuredTarget {
 impl MeasuredTarget {
     /// Returns the words after "Performance counter stats for", quotes included.
     pub(crate) fn title(&self) -> String {
-        let ids = |ids: &[i32]| {
-            let words: Vec<String> = ids.iter().map(ToString::to_string).collect();
-            words.join(",")
-        };
+        let ids = |ids: &[i32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         match self {
             Self::Command(words) => format!("'{}'", words.join(" ")),
             Self::Pids(pids) => format!("process id '{}'", ids(pids)),
@@ -91,7 +86,6 @@ impl MeasuredTarget {
 /// Which stretch of time a report covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReportPeriod {
-    /// The whole measurement.
     Whole,
     /// One interval of `-I`.
     Interval {
@@ -135,10 +129,8 @@ impl EventColumn {
     }
 
     /// Sets unit and scale.
-    pub(crate) fn with_unit(mut self, unit: &str, scale: f64) -> Self {
-        unit.clone_into(&mut self.unit);
-        self.scale = scale;
-        self
+    pub(crate) fn with_unit(self, unit: &str, scale: f64) -> Self {
+        Self { unit: unit.to_owned(), scale, ..self }
     }
 }
 
@@ -147,7 +139,6 @@ impl EventColumn {
 pub(crate) struct ThreadName {
     /// Its command name, at most 15 bytes from the kernel.
     pub(crate) comm: String,
-    /// Its id.
     pub(crate) tid: i32,
 }
 
@@ -166,11 +157,9 @@ pub(crate) struct RowScope {
 /// One count.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// Which CPU, thread or control group it counts.
     pub(crate) scope: RowScope,
     /// Which event, an index into [`StatReport::events`].
     pub(crate) event: usize,
-    /// What was found.
     pub(crate) value: Value,
     /// Standard error of the mean over several runs, in percent of the mean.
     pub(crate) deviation_pct: Option<f64>,
@@ -248,27 +237,11 @@ impl Value {
         if enabled == running || enabled == 0 { 100.0 } else { 100.0 * running as f64 / enabled as f64 }
     }
 
-    /// Returns the same with another count, in nanoseconds, that took as long; no count stays no count.
-    pub(crate) const fn with_count(self, ns: u64) -> Self {
-        match self {
-            Self::Counted { .. } => Self::exact(ns as f64, ns),
-            Self::NotCounted { .. } | Self::NotSupported => self,
-        }
-    }
-
     /// Returns what is known where the kernel has ended the event before its task: a 0, or a count of no longer time than this, is none.
     pub(crate) fn until_its_end(self, ns: u64) -> Self {
         match self {
             Self::Counted { raw, enabled_ns, .. } if raw == 0.0 || enabled_ns <= ns => Self::NotCounted { enabled_ns },
             value => value,
-        }
-    }
-
-    /// Returns the same for an event that was never switched on.
-    pub(crate) const fn without_count(self) -> Self {
-        match self {
-            Self::NotSupported => self,
-            Self::Counted { .. } | Self::NotCounted { .. } => Self::NotCounted { enabled_ns: 0 },
         }
     }
 
@@ -297,21 +270,11 @@ impl Value {
 /// A sentence under the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// What it is about.
     pub(crate) about: About,
     /// One sentence without a final full stop.
     pub(crate) text: String,
     /// What would help: ways to choose from; may be empty.
     pub(crate) help: Vec<String>,
-}
-
-/// Which of the ways that a note has to choose from are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remedies {
-    /// None; that there are some is said.
-    OnRequest,
-    /// All of them (`-v`).
-    All,
 }
 
 /// What a note is about.

@@ -5,11 +5,11 @@
 //! **Invariant:** whatever ends a measurement (exit, signal, time), what was counted until then is reported. An error
 //! after the command was let go ends the command too.
 
-use super::live::{End, Live};
+use super::live::Live;
 use super::mux;
 use super::names::Names;
-use super::output::{Notes, StatOutput, State};
-use super::plan::{PerThread, Plan};
+use super::output::{StatOutput, State};
+use super::plan::Plan;
 use super::regions;
 use super::report::StatReport;
 use crate::control::{Channel, ControlCommand};
@@ -54,11 +54,8 @@ pub(crate) struct Outcome {
 
 /// Everything that the runs of one command line share.
 pub(crate) struct StatRun<'a> {
-    /// The machine.
     pub(crate) session: &'a Session,
-    /// What was asked for.
     pub(crate) options: &'a StatOptions,
-    /// What is opened.
     pub(crate) plan: &'a Plan,
     /// Whether it was said how many counters there are.
     pub(crate) counters_announced: OnceCell<()>,
@@ -81,10 +78,7 @@ impl StatRun<'_> {
         };
         let held = command.as_ref().map(hold).transpose().map_err(|error| failure(&error))?;
         let counters = self.open(held.as_ref())?;
-        waiter.forget(HOTPLUG);
-        waiter.forget(TREE);
-        waiter.forget(ENDS);
-        waiter.forget(CONTROL);
+        [HOTPLUG, TREE, ENDS, CONTROL].into_iter().for_each(|token| waiter.forget(token));
         self.control.borrow().iter().for_each(|channel| channel.watch(waiter, CONTROL));
         let ends = self.watch_ends(held.as_ref());
         ends.fds().for_each(|fd| waiter.watch(fd, ENDS));
@@ -112,23 +106,15 @@ impl StatRun<'_> {
         if !delay && !matches!(self.plan.target, StatTarget::Command(_)) {
             enable(&counters)?;
         }
-        let child = match held {
-            Some(command) => {
-                let all: Vec<_> = counters.iter().collect();
-                Some(command.release(&all).map_err(|error| failure(&error))?)
-            }
-            None => None,
-        };
+        let release = |command: Command| command.release(&counters.iter().collect::<Vec<_>>());
+        let child = held.map(release).transpose().map_err(|error| failure(&error))?;
         output.begin();
         let before = (zero, self.session.service_gap());
         let mut live = Live::new(counters, child, ends, started, before, names);
         live.counting = !delay;
         live.regions = regions;
         live.signal = signal;
-        let result = match self.await_end(&mut live, waiter, output) {
-            Ok(()) => self.finish(&mut live),
-            Err(failure) => Err(failure),
-        };
+        let result = self.await_end(&mut live, waiter, output).and_then(|()| self.finish(&mut live));
         if let (Err(_), Some(child)) = (&result, &mut live.child) {
             // No code would wait for the child any more.
             let _ = child.kill(SIGTERM);
@@ -165,8 +151,7 @@ impl StatRun<'_> {
     fn open(&self, held: Option<&Command>) -> Result<Vec<Counters>, Failure> {
         let mut counters = Vec::new();
         for part in &self.plan.parts {
-            let per_thread = if self.options.per_thread { PerThread::Yes } else { PerThread::No };
-            let target = match (self.plan.target(part, per_thread).map_err(failed)?, held) {
+            let target = match (self.plan.target(part, self.options.per_thread).map_err(failed)?, held) {
                 (Some(target), _) => target,
                 (None, Some(command)) => Target::Command(command),
                 (None, None) => return Err(failed("no command to measure")),
@@ -251,7 +236,7 @@ impl StatRun<'_> {
                 match wake {
                     // It can be told apart from an exit only until the task is reaped.
                     Wake::Child | Wake::Hangup(ENDS) => live.look_for_ends(waiter),
-                    Wake::Deadline if live.wants_looks() => live.look_for_ends(waiter),
+                    Wake::Deadline if live.ends.wants_looks() => live.look_for_ends(waiter),
                     Wake::Deadline | Wake::Fd(SERVICE) | Wake::Hangup(SERVICE | CONTROL) => {}
                     Wake::Fd(CONTROL) => self.controlled(live, &mut delay)?,
                     Wake::Signal(signal) => interrupted(live, signal),
@@ -290,7 +275,7 @@ impl StatRun<'_> {
                     && at <= now
                 {
                     let report = live.interval(self);
-                    self.write(output, &report);
+                    output.write(&report);
                     // Where writing takes longer than an interval, intervals become longer.
                     next = Some((at + interval).max(live.started.elapsed()));
                     if options.interval_count.is_some_and(|count| live.intervals >= count) {
@@ -334,15 +319,11 @@ impl StatRun<'_> {
         Ok(())
     }
 
-    pub(crate) fn write(&self, output: &mut StatOutput, report: &StatReport) {
-        output.write(report, if self.options.verbose > 0 { Notes::Always } else { Notes::Elsewhere });
-    }
-
     fn finish(&self, live: &mut Live) -> Result<Outcome, Failure> {
-        let End { last, whole } = live.end(self)?;
+        let (report, summary) = live.end(self)?;
         let ended = live.ended.as_ref().map(|(_, exited)| exited.status);
         let status = ended.map_or(exit_status::SUCCESS, exit_status::of_command);
-        Ok(Outcome { report: last, summary: whole, status, interrupted: live.signal.is_some() })
+        Ok(Outcome { report, summary, status, interrupted: live.signal.is_some() })
     }
 }
 

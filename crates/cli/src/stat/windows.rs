@@ -23,7 +23,7 @@ pub(crate) fn cut_short(events: &[EventColumn], rows: &[Row]) -> Vec<Note> {
         |row: &&Row| events.get(row.event).is_some_and(|event| !BY_USAGE.contains(&event.canonical.as_str()));
     let mut short: Vec<Short> = Vec::new();
     for row in rows.iter().filter(by_kernel) {
-        let Some((enabled_ns, Turns::Took)) = times(row.value) else { continue };
+        let Some((enabled_ns, true)) = times(row.value) else { continue };
         let others = rows.iter().filter(by_kernel).filter(|other| other.scope == row.scope);
         let longest_ns = others.filter_map(|other| times(other.value)).map(|(enabled, _)| enabled).max().unwrap_or(0);
         let missing = longest_ns.saturating_sub(enabled_ns);
@@ -59,18 +59,11 @@ struct Short {
     longest_ns: u64,
 }
 
-/// Whether an event always had a counter.
-enum Turns {
-    No,
-    Took,
-}
-
 /// How long an event was enabled, and whether it took turns.
-fn times(value: Value) -> Option<(u64, Turns)> {
+fn times(value: Value) -> Option<(u64, bool)> {
     match value {
-        Value::Counted { enabled_ns, running_ns, .. } if running_ns < enabled_ns => Some((enabled_ns, Turns::Took)),
-        Value::Counted { enabled_ns, .. } => Some((enabled_ns, Turns::No)),
-        Value::NotCounted { enabled_ns } if enabled_ns > 0 => Some((enabled_ns, Turns::Took)),
+        Value::Counted { enabled_ns, running_ns, .. } => Some((enabled_ns, running_ns < enabled_ns)),
+        Value::NotCounted { enabled_ns } if enabled_ns > 0 => Some((enabled_ns, true)),
         Value::NotCounted { .. } | Value::NotSupported => None,
     }
 }

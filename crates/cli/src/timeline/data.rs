@@ -203,7 +203,6 @@ struct FunctionTree {
     by_stack: HashMap<StackId, usize>,
 }
 
-/// No node.
 const NOWHERE: usize = usize::MAX;
 
 impl FunctionTree {
@@ -279,10 +278,9 @@ impl Tasks {
                 at = tasks.process(id).parent;
             }
         }
-        let places = |count: usize| 0..count;
         Self {
-            thread: shown_threads.iter().copied().zip(places(shown_threads.len())).collect(),
-            process: shown_processes.iter().copied().zip(places(shown_processes.len())).collect(),
+            thread: shown_threads.iter().copied().zip(0..).collect(),
+            process: shown_processes.iter().copied().zip(0..).collect(),
             shown_threads: shown_threads.into_iter().collect(),
             shown_processes: shown_processes.into_iter().collect(),
         }

@@ -11,8 +11,8 @@ use crate::failure::{Failure, ended};
 use crate::input;
 use crate::options::exit_status;
 use crate::options::timeline::TimelineOptions;
+use crate::picture;
 use crate::picture::output::{self, Kind, Packing};
-use crate::picture::{self};
 use pmux::profile::LookupDetail;
 use std::io::{self, Write};
 
@@ -49,7 +49,8 @@ fn run(options: &TimelineOptions) -> Result<(), Failure> {
 fn write(data: &serde_json::Value, out: &mut dyn Write) -> io::Result<()> {
     // Nothing in the data may end the element that it stands in.
     let data = data.to_string().replace('<', "\\u003c");
-    let title = escaped(data_title(&data));
+    let name = data.split_once("\"file\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    let title = name.map_or("recording", |(name, _)| name).replace('&', "&amp;").replace('<', "&lt;");
     for part in PAGE.split_inclusive("-->") {
         match part.split_once("<!--") {
             Some((before, mark)) => {
@@ -66,13 +67,4 @@ fn write(data: &serde_json::Value, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn data_title(data: &str) -> &str {
-    let name = data.split_once("\"file\":\"").and_then(|(_, rest)| rest.split_once('"'));
-    name.map_or("recording", |(name, _)| name)
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
 }

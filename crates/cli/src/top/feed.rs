@@ -5,7 +5,8 @@
 //!
 //! **Invariant:** the screen waits for neither of them; rings are emptied four times in an interval and in a second, or when they fill up.
 
-use super::kept::{self, Keeping, Kept, Passing};
+use super::facts::Facts;
+use super::kept::{Keeping, Kept, Passing};
 use super::live::Live;
 use crate::failure::{Failure, failed, failure};
 use crate::options::target::TargetSpec;
@@ -42,21 +43,14 @@ pub(super) struct Feed {
     /// Wakes what moves records.
     asks: PipeWriter,
     thread: Option<JoinHandle<()>>,
-    /// What the events are called, and whether each is a clock.
-    pub(super) events: Vec<(String, bool)>,
-    /// How many CPUs are watched; `None` where tasks are.
-    pub(super) cpus: Option<usize>,
-    pub(super) by_service: bool,
-    /// Whether waits come, too.
-    pub(super) has_waits: bool,
 }
 
 impl Feed {
-    /// Opens the events, and lets samples come.
+    /// Opens the events, and lets samples come. The facts are what is known from the beginning.
     ///
     /// # Errors
     /// A text for the user and the exit status.
-    pub(super) fn begin(options: &TopOptions, keeping: Keeping) -> Result<Self, Failure> {
+    pub(super) fn begin(options: &TopOptions, keeping: Keeping) -> Result<(Self, Facts), Failure> {
         let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
         let typed = options.sampling();
         let target_spec = typed.target_spec().map_err(failed)?;
@@ -109,17 +103,8 @@ impl Feed {
         let run = move || pump.run();
         let thread = thread::Builder::new().name("recorder".to_owned()).spawn(run);
         let thread = thread.map_err(|error| failed(format!("no thread can be started: {error}")))?;
-        Ok(Self {
-            live,
-            kept,
-            stop,
-            asks,
-            thread: Some(thread),
-            events,
-            cpus,
-            by_service,
-            has_waits: off_cpu.is_some(),
-        })
+        let facts = Facts { events, cpus, by_service, has_waits: off_cpu.is_some(), ..Facts::default() };
+        Ok((Self { live, kept, stop, asks, thread: Some(thread) }, facts))
     }
 
     pub(super) fn live(&self) -> MutexGuard<'_, Live> {
@@ -139,7 +124,7 @@ impl Feed {
 
     /// The last seconds of what came.
     pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
-        kept::lock(&self.kept)
+        lock(&self.kept)
     }
 }
 
@@ -159,9 +144,9 @@ fn is_occurrence(event: &Event) -> bool {
     KINDS.contains(&event.attr.kind) && !event.attr.is_clock()
 }
 
-fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
+pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     // A sample that was taken in by half does no harm.
-    live.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn no_pipe(error: &io::Error) -> String {
@@ -197,9 +182,7 @@ impl Pump {
         let result = loop {
             match self.fill() {
                 Ok(PipeEnd::Reader) if !self.stop.load(Ordering::Relaxed) => {}
-                Ok(PipeEnd::Reader) => break Ok(()),
-                Ok(PipeEnd::Target | PipeEnd::Stopped) => break Ok(()),
-                Err(text) => break Err(text),
+                end => break end.map(drop),
             }
         };
         lock(&self.live).ended = Some(result);
@@ -209,7 +192,7 @@ impl Pump {
     fn fill(&mut self) -> Result<PipeEnd, String> {
         let (from, to) = io::pipe().map_err(|error| no_pipe(&error))?;
         lock(&self.live).begin_profile();
-        kept::lock(&self.kept).begin();
+        lock(&self.kept).begin();
         let from = Passing { from, kept: Arc::clone(&self.kept) };
         let sink = LiveSink {
             live: Arc::clone(&self.live),
@@ -287,14 +270,14 @@ impl Pump {
                 Err(error) => return Err(text(&error)),
             };
             if let Some(Some(waits)) = waits {
-                kept::lock(&self.kept).waits_until(waits, WaitSamples::of(self.recorder.events()), until);
+                lock(&self.kept).waits_until(waits, WaitSamples::of(self.recorder.events()), until);
             }
             {
                 let mut live = lock(&self.live);
                 waits.into_iter().for_each(|waits| live.waits_until(waits));
                 live.lost = self.recorder.progress().lost;
                 live.gap = self.recorder.gap();
-                live.until(until);
+                live.until = until;
                 live.notes = self.recorder.notes().iter().cloned().chain(ends.message()).collect();
             }
             if self.awaited.as_ref().is_some_and(|awaited| !awaited.is_alive()) {
@@ -346,7 +329,7 @@ impl Sink for LiveSink {
         lock(&self.live).waits.look();
         // What is told of before the first sample is told to the next profile, too.
         let has_many = self.threads.is_some_and(|before| profile.tasks.threads().len() > before + MOST_THREADS);
-        let is_full = profile.stacks.len() > MOST_STACKS || has_many || kept::lock(&self.kept).is_full();
+        let is_full = profile.stacks.len() > MOST_STACKS || has_many || lock(&self.kept).is_full();
         if is_full || self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

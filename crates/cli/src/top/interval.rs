@@ -102,8 +102,8 @@ pub(super) struct Row {
 /// What all samples of a row have in common.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum RowId {
-    Function(Arc<str>, Arc<str>),
-    Wait(WaitKind, Arc<str>, Arc<str>),
+    /// What was waited for in it, its name and its program.
+    Function(Option<WaitKind>, Arc<str>, Arc<str>),
     Task(i32),
     Named(Arc<str>),
     Cpu(u32),
@@ -120,11 +120,6 @@ pub(super) struct Totals {
 }
 
 impl Interval {
-    /// Whether it has no sample at all.
-    pub(super) fn is_empty(&self) -> bool {
-        self.samples.is_empty()
-    }
-
     pub(super) fn put_stack(&mut self, functions: &[u32]) -> Range<usize> {
         let start = self.stacks.len();
         self.stacks.extend(functions);
@@ -180,19 +175,16 @@ impl Interval {
         if is_hidden || sample.pid == 0 {
             return None;
         }
-        let unknown = || Arc::from("[unknown]");
         let innermost = if sample.wait.is_some() { self.waiting_at(sample).next() } else { innermost };
         Some(match (choice.key, sample.wait) {
-            (TopKey::Symbol, Some(kind)) => {
+            (TopKey::Symbol, wait) => {
                 let known = innermost.map(|place| (Arc::clone(&place.name), Arc::clone(&place.dso)));
                 let (name, dso) = known.unwrap_or_else(|| (self.not_known(sample).into(), Arc::default()));
-                RowId::Wait(kind, name, dso)
+                RowId::Function(wait, name, dso)
             }
-            (TopKey::Symbol, _) => innermost.map_or_else(
-                || RowId::Function(unknown(), Arc::default()),
-                |place| RowId::Function(Arc::clone(&place.name), Arc::clone(&place.dso)),
-            ),
-            (TopKey::Dso, _) => RowId::Named(innermost.map_or_else(unknown, |place| Arc::clone(&place.dso))),
+            (TopKey::Dso, _) => {
+                RowId::Named(innermost.map_or_else(|| "[unknown]".into(), |place| Arc::clone(&place.dso)))
+            }
             (TopKey::Process, _) => RowId::Task(sample.pid),
             (TopKey::Thread, _) => RowId::Task(sample.tid),
             (TopKey::Cgroup, _) => RowId::Named(self.cgroups.get(&sample.pid).cloned().unwrap_or_default()),
@@ -227,16 +219,16 @@ impl Interval {
         rows
     }
 
-    /// What stands for the function in which a thread waits, where none is known.
+    /// What stands for the function in which a thread runs or waits, where none is known.
     fn not_known(&self, sample: &LiveSample) -> &'static str {
-        if sample.stack.is_empty() { "(short waits)" } else { "[unknown]" }
+        if sample.wait.is_some() && sample.stack.is_empty() { "(short waits)" } else { "[unknown]" }
     }
 
     fn new_row(&self, id: &RowId, sample: &LiveSample, key: TopKey) -> Row {
         let [process, thread] = &sample.names;
         let (number, name, place) = match id {
-            RowId::Function(name, dso) => (0, name.to_string(), dso.to_string()),
-            RowId::Wait(kind, name, dso) => (0, format!("{} {name}", kind.name()), dso.to_string()),
+            RowId::Function(None, name, dso) => (0, name.to_string(), dso.to_string()),
+            RowId::Function(Some(kind), name, dso) => (0, format!("{} {name}", kind.name()), dso.to_string()),
             RowId::Task(tid) if key == TopKey::Thread => {
                 (*tid, thread.to_string(), format!("{} {process}", sample.pid))
             }
@@ -314,10 +306,8 @@ pub(super) mod tests {
         let took = Duration::from_nanos(100);
         let mut made = Interval { places: Arc::new(places.into()), took, ..Interval::default() };
         for &(pid, tid, cpu, period, stack) in samples {
-            let start = made.stacks.len();
-            made.stacks.extend(stack);
             let names = [format!("p{pid}").into(), format!("t{tid}").into()];
-            let stack = start..made.stacks.len();
+            let stack = made.put_stack(stack);
             made.samples.push(LiveSample { pid, tid, names, cpu, period, stack, ..LiveSample::default() });
         }
         made

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** memory is bounded ([`MOST_SAMPLE_BYTES`], [`MOST_TOLD_BYTES`]); what is saved is a whole stream, as `pmux record -o -` writes it.
 
+use super::feed::lock;
 use pmux::perf_data::kind::{FINISHED_ROUND, HEADER_TRACING_DATA};
 use pmux::profile::records::{RecordKind, Records};
 use pmux::record::{WaitCut, WaitSamples, WaitsUntil};
@@ -13,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 /// For so long samples are kept,
@@ -133,7 +134,10 @@ impl Kept {
     fn first_of<'b>(&self, bytes: &'b [u8]) -> Option<(&'b [u8], &'b [u8])> {
         match (self.has_begun, self.trailing) {
             (false, _) => bytes.split_at_checked(STREAM_HEADER),
-            (true, 0) => first_record(bytes),
+            (true, 0) => {
+                let size = u16::from_ne_bytes(*bytes.get(6..)?.first_chunk()?);
+                bytes.split_at_checked(usize::from(size).max(HEADER))
+            }
             (true, trailing) => bytes.split_at_checked(trailing.min(bytes.len()).max(1)),
         }
     }
@@ -264,11 +268,6 @@ impl Recording {
     }
 }
 
-fn first_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let size = u16::from_ne_bytes(*bytes.get(6..)?.first_chunk()?);
-    bytes.split_at_checked(usize::from(size).max(HEADER))
-}
-
 fn kind(record: &[u8]) -> u32 {
     record.first_chunk().map_or(0, |kind| u32::from_ne_bytes(*kind))
 }
@@ -305,13 +304,10 @@ impl<R: Read> Read for Passing<R> {
     }
 }
 
-pub(super) fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt as _;
 
     const COMM: u32 = RecordKind::COMM.0;
     const SAMPLE: u32 = RecordKind::SAMPLE.0;
@@ -350,14 +346,9 @@ mod tests {
         assert_eq!(bytes, [head, names, of(3), of(4), record(RecordKind::LOST.0, &[0; 16])].concat());
         assert!(long < SPAN);
         // None was overwritten, and others can't read them.
-        let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap());
-        let names: Vec<_> = names
-            .inspect(|entry| {
-                use std::os::unix::fs::PermissionsExt as _;
-                assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-            })
-            .collect();
-        assert_eq!(names.len(), 2);
+        let files = std::fs::read_dir(folder.path()).unwrap();
+        let modes: Vec<u32> = files.map(|file| file.unwrap().metadata().unwrap().mode() & 0o777).collect();
+        assert_eq!(modes, [0o600; 2]);
         kept.begin();
         assert!(kept.recording().is_none());
     }

@@ -24,9 +24,9 @@ const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What samples are collected in.
 pub(super) struct Live {
-    /// Up to when the interval before went, `None` before recording began; and up to when there are all samples now.
+    /// Up to when the interval before went, `None` before recording began; and up to when there are all samples now, or in a moment.
     began: Option<Instant>,
-    until: Instant,
+    pub(super) until: Instant,
     interval: Interval,
     pub(super) waits: Waits,
     /// Whether an interval is to end, where waits are told, and since when it is known where.
@@ -81,7 +81,8 @@ impl Live {
         self.wait_kinds.clear();
         self.interrupts.clear();
         self.interval = Interval::default();
-        self.waits.begin_profile();
+        // The interval is as much shorter.
+        self.waits = Waits::default();
     }
 
     /// Takes in a sample that was met in these functions, the innermost first.
@@ -166,11 +167,6 @@ impl Live {
         (self.began, self.until) = (Some(now), now);
     }
 
-    /// Rings were emptied: there are all samples up to then, or will be in a moment.
-    pub(super) fn until(&mut self, then: Instant) {
-        self.until = then;
-    }
-
     /// It was looked for waits that go on.
     pub(super) fn waits_until(&mut self, until: Option<WaitsUntil>) {
         self.unseen = until.map_or(self.unseen, |until| until.unseen);
@@ -192,7 +188,7 @@ impl Live {
 
     /// Whether all has come that was asked for, or won't come any more.
     pub(super) fn is_whole(&self) -> bool {
-        self.ended.is_some() || !self.is_asked && (self.waits.are_here() || self.answered.elapsed() > MOST_PATIENCE)
+        self.ended.is_some() || !self.is_asked && (self.waits.are_here || self.answered.elapsed() > MOST_PATIENCE)
     }
 
     /// Ends the interval. It is as long as samples came for it, whatever the screen's clock says.

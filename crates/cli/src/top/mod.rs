@@ -55,20 +55,10 @@ pub(crate) fn top(options: &TopOptions) -> u8 {
 
 fn run(options: &TopOptions) -> Result<(), Failure> {
     let device = TerminalDevice::unless_text(options.stdio || options.json);
-    let feed = Feed::begin(options, if device.is_some() { Keeping::Seconds } else { Keeping::Nothing })?;
-    let mut watch = Watch {
-        facts: Facts {
-            events: feed.events.clone(),
-            target: target(options),
-            cpus: feed.cpus,
-            by_service: feed.by_service,
-            has_waits: feed.has_waits,
-            ..Facts::default()
-        },
-        own: OwnCost::begin(),
-        feed,
-        is_asked: false,
-    };
+    let keeping = if device.is_some() { Keeping::Seconds } else { Keeping::Nothing };
+    let (feed, facts) = Feed::begin(options, keeping)?;
+    let facts = Facts { target: target(options), ..facts };
+    let mut watch = Watch { feed, facts, own: OwnCost::begin(), is_asked: false };
     let choice = Choice {
         key: options.sort,
         hides_kernel: options.hide_kernel_symbols,
@@ -114,7 +104,7 @@ impl Watch {
         if !self.feed.live().is_long(delay.min(FIRST) * 9 / 10) {
             return false;
         }
-        if self.feed.has_waits {
+        if self.facts.has_waits {
             if !std::mem::replace(&mut self.is_asked, true) {
                 self.feed.ask();
             }
@@ -197,8 +187,8 @@ fn print(options: &TopOptions, watch: &mut Watch, choice: &Choice) -> Result<(),
 }
 
 enum Happened {
-    Terminal(Event),
-    NoTerminal,
+    /// `None`: it is gone.
+    Terminal(Option<Event>),
     Signal(i32),
 }
 
@@ -210,8 +200,7 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
     let signals = sender.clone();
     spawn_signals(move |signal| signals.send(Happened::Signal(signal)).is_ok()).map_err(no_terminal)?;
     let mut screen = Screen::enter(device).map_err(no_terminal)?;
-    let tell = move |event: Option<Event>| event.map_or(Happened::NoTerminal, Happened::Terminal);
-    spawn_input(move |event| sender.send(tell(event)).is_ok()).map_err(no_terminal)?;
+    spawn_input(move |event| sender.send(Happened::Terminal(event)).is_ok()).map_err(no_terminal)?;
     let Seconds(mut delay) = options.delay;
     let mut view = View::new(choice);
     let mut turn_at = Instant::now() + delay.min(FIRST);
@@ -240,12 +229,12 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
                 if watch.has_ended()? {
                     watch.facts.note = Some(ENDED.to_owned());
                     // What there was last stays to be looked at.
-                    let newest = if interval.is_empty() { last.take() } else { Some(interval) };
+                    let newest = if interval.samples.is_empty() { last.take() } else { Some(interval) };
                     newest.filter(|_| !view.is_frozen).into_iter().for_each(|interval| drop(view.show(interval)));
                 } else if !view.is_frozen {
-                    let is_empty = interval.is_empty();
+                    let is_empty = interval.samples.is_empty();
                     let before = view.show(interval);
-                    match (is_empty, before.is_empty()) {
+                    match (is_empty, before.samples.is_empty()) {
                         (true, false) => last = Some(before),
                         (true, true) => {}
                         (false, _) => last = None,
@@ -256,7 +245,7 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
                     }
                 }
             }
-            Some(Happened::Terminal(event)) => match press(&mut view, &event, watch) {
+            Some(Happened::Terminal(Some(event))) => match press(&mut view, &event, watch) {
                 Asked::Quit => return Ok(()),
                 Asked::Suspend => screen.suspend().map_err(no_terminal)?,
                 Asked::Save => view.say(save(watch).map_or_else(|error| error, |saved| saved.1)),
@@ -276,7 +265,7 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
             },
             Some(Happened::Signal(SIGCONT)) => screen.resume().map_err(no_terminal)?,
             Some(Happened::Signal(signal)) => return screen.end_by(signal).map_err(no_terminal),
-            Some(Happened::NoTerminal) => return Ok(()),
+            Some(Happened::Terminal(None)) => return Ok(()),
         }
     }
 }

@@ -147,18 +147,13 @@ impl View {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => {
                 self.said = None;
-                self.key(*key, facts)
+                return self.key(*key, facts);
             }
-            Event::Mouse(mouse) => {
-                match mouse.kind {
-                    MouseEventKind::ScrollUp => self.move_by(-3),
-                    MouseEventKind::ScrollDown => self.move_by(3),
-                    _ => {}
-                }
-                Asked::Nothing
-            }
-            _ => Asked::Nothing,
+            Event::Mouse(mouse) if mouse.kind == MouseEventKind::ScrollUp => self.move_by(-3),
+            Event::Mouse(mouse) if mouse.kind == MouseEventKind::ScrollDown => self.move_by(3),
+            _ => {}
         }
+        Asked::Nothing
     }
 
     fn key(&mut self, key: KeyEvent, facts: &Facts) -> Asked {
@@ -199,9 +194,8 @@ impl View {
             }
             KeyCode::Char('s') | KeyCode::Tab => self.sort_by(1),
             KeyCode::Char('S') | KeyCode::BackTab => self.sort_by(SORTS.len() - 1),
-            KeyCode::Char('e') if is_waits(self.choice.event) => self.show_event(self.event),
+            KeyCode::Char('e' | 'w') if self.shows_waits() => self.show_event(self.event),
             KeyCode::Char('e') => self.show_event((self.choice.event + 1) % facts.events.len().max(1)),
-            KeyCode::Char('w') if is_waits(self.choice.event) => self.show_event(self.event),
             KeyCode::Char('w') if facts.has_waits => {
                 self.event = self.choice.event;
                 self.show_event(WAITS.into());
@@ -265,8 +259,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, facts: &Facts, theme:
         draw_help(buffer, area.height);
         return;
     }
-    let is_clock = facts.is_clock(view.choice.event);
-    let heads = fit(&headings(&view.choice, is_clock), columns);
+    let heads = fit(&headings(facts, &view.choice), columns);
     buffer.set_line(0, 2, &Line::from(Span::styled(heads, theme.headings())), area.width);
     draw_rows(buffer, view, facts, theme, room);
     draw_foot(buffer, view, facts, theme, area.height - 1);

@@ -67,9 +67,9 @@ pub(super) fn remark(facts: &Facts, interval: &Interval) -> String {
 }
 
 /// The headings of rows: of the share, of time, and of names.
-pub(super) fn headings(choice: &Choice, is_clock: bool) -> String {
+pub(super) fn headings(facts: &Facts, choice: &Choice) -> String {
     let is_waits = is_waits(choice.event);
-    let time = match (is_waits, is_clock) {
+    let time = match (is_waits, facts.is_clock(choice.event)) {
         (true, _) => "   Wait%",
         (_, true) => "    CPU%",
         _ => "  Rate/s",
@@ -135,7 +135,7 @@ pub(super) fn table(facts: &Facts, interval: &Interval, choice: &Choice, most: u
         if !is_waits(choice.event) {
             let _ = writeln!(out, "# {}", remark(facts, interval));
         }
-        let _ = writeln!(out, "#\n# {}", &headings(choice, facts.is_clock(choice.event))[2..]);
+        let _ = writeln!(out, "#\n# {}", &headings(facts, choice)[2..]);
         let busy_period = interval.totals(choice).busy_period;
         for row in interval.rows(choice).iter().take(most) {
             let (share, time) = numbers(facts, interval, choice, busy_period, row);
@@ -155,55 +155,38 @@ fn bare(kind: &str) -> &str {
 
 /// A row for programs.
 fn row_json(facts: &Facts, interval: &Interval, choice: &Choice, busy_period: u64, row: &Row) -> Value {
-    let mut object = serde_json::Map::new();
-    let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
     let is_waits = is_waits(choice.event);
-    match (choice.key, &row.id) {
-        (TopKey::Symbol, RowId::Wait(kind, name, dso)) => {
-            put("wait", json!(bare(kind.name())));
-            put("symbol", json!(**name));
-            put("dso", json!(**dso));
+    let mut object = match (choice.key, &row.id) {
+        (TopKey::Symbol, RowId::Function(Some(kind), name, dso)) => {
+            json!({ "wait": bare(kind.name()), "symbol": **name, "dso": **dso })
         }
-        (TopKey::Symbol, _) => {
-            put("symbol", json!(row.name));
-            put("dso", json!(row.place));
-            put("kernel", json!(row.is_kernel));
-        }
-        (TopKey::Process, _) => {
-            put("pid", json!(row.number));
-            put("comm", json!(row.name));
-        }
+        (TopKey::Symbol, _) => json!({ "symbol": row.name, "dso": row.place, "kernel": row.is_kernel }),
+        (TopKey::Process, _) => json!({ "pid": row.number, "comm": row.name }),
         (TopKey::Thread, _) => {
             let (pid, process) = row.place.split_once(' ').unwrap_or_default();
-            put("tid", json!(row.number));
-            put("comm", json!(row.name));
-            put("pid", json!(pid.parse::<i32>().ok()));
-            put("process", json!(process));
+            json!({ "tid": row.number, "comm": row.name, "pid": pid.parse::<i32>().ok(), "process": process })
         }
-        (TopKey::Cgroup, _) => {
-            put("cgroup", json!(row.place));
-            put("name", json!(row.name));
-        }
-        (TopKey::Dso, _) => put("dso", json!(row.name)),
-        (TopKey::Cpu, _) if is_waits => put("wait", json!(bare(&row.name))),
-        (TopKey::Cpu, _) => put("cpu", json!(row.number)),
-    }
+        (TopKey::Cgroup, _) => json!({ "cgroup": row.place, "name": row.name }),
+        (TopKey::Dso, _) => json!({ "dso": row.name }),
+        (TopKey::Cpu, _) if is_waits => json!({ "wait": bare(&row.name) }),
+        (TopKey::Cpu, _) => json!({ "cpu": row.number }),
+    };
     let of_all = facts.cpus_of(choice.event, row.period, interval);
     let share = percent(row.period, busy_period) / 100.0;
     if is_waits {
         let kinds = row.kinds.iter().map(|&(kind, ns)| (bare(kind.name()).to_owned(), json!(ns)));
-        put("ns", json!(row.period));
-        put("kinds_ns", Value::Object(kinds.collect()));
-        put("share", json!(share));
-        put("threads", json!(of_all));
+        object["ns"] = json!(row.period);
+        object["kinds_ns"] = Value::Object(kinds.collect());
+        object["share"] = json!(share);
+        object["threads"] = json!(of_all);
     } else {
-        put("period", json!(row.period));
-        put("samples", json!(row.samples));
-        put("share", json!(share));
-        put("cpus", json!(of_all));
-        put("per_second", json!(per_second(row.period, interval)));
+        object["period"] = json!(row.period);
+        object["samples"] = json!(row.samples);
+        object["share"] = json!(share);
+        object["cpus"] = json!(of_all);
+        object["per_second"] = json!(per_second(row.period, interval));
     }
-    Value::Object(object)
+    object
 }
 
 /// A line of JSON, with at most so many rows.

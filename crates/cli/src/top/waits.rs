@@ -45,7 +45,7 @@ pub(super) struct Waits {
     began_ns: Option<u64>,
     /// Where it ends, once it does, and whether all has come that tells of it.
     until: Option<WaitsUntil>,
-    are_here: bool,
+    pub(super) are_here: bool,
     /// Whether all that was read was told.
     is_settled: bool,
     /// Moments at which it was to end, and did not: another one came before it was cut.
@@ -63,11 +63,6 @@ pub(super) struct CutWaits {
 }
 
 impl Waits {
-    /// Begins anew: functions have other numbers from now on. The interval is as much shorter.
-    pub(super) fn begin_profile(&mut self) {
-        *self = Self::default();
-    }
-
     /// Takes in who has ended the wait of a thread, which was so long. The wait is told later.
     pub(super) fn take_wake(&mut self, tid: i32, waited_ns: u64, waker: &str) {
         self.is_settled = false;
@@ -116,12 +111,11 @@ impl Waits {
     /// The interval ends there, or the first one begins; whether one ends. What tells of it may still be on its way.
     pub(super) fn end_at(&mut self, until: WaitsUntil) -> bool {
         let is_end = self.began_ns.is_some();
-        match self.began_ns {
-            None => self.began_ns = Some(until.at_ns),
-            Some(_) => {
-                self.passed_ns.extend(self.until.replace(until).map(|until| until.at_ns));
-                self.are_here = false;
-            }
+        if is_end {
+            self.passed_ns.extend(self.until.replace(until).map(|until| until.at_ns));
+            self.are_here = false;
+        } else {
+            self.began_ns = Some(until.at_ns);
         }
         if self.is_settled {
             self.look();
@@ -135,11 +129,6 @@ impl Waits {
         let Some(until) = self.until.filter(|_| !self.are_here) else { return };
         let of_end = self.told.iter().filter(|wait| wait.is_sum || wait.to_ns == until.at_ns);
         self.are_here = of_end.map(|wait| wait.samples).sum::<u64>() + self.left_out >= until.samples;
-    }
-
-    /// Whether all has come that tells of the interval.
-    pub(super) fn are_here(&self) -> bool {
-        self.are_here
     }
 
     /// Ends the interval, and takes what it had.
@@ -231,12 +220,9 @@ mod tests {
     fn cut(waits: &mut Waits, at_ns: u64, samples: u64) -> Vec<(i32, WaitKind, u64, bool)> {
         waits.end_at(until(at_ns, samples));
         waits.look();
-        assert!(waits.are_here());
-        let parts = waits.cut().parts;
-        parts
-            .iter()
-            .map(|(part, _)| (part.tid, part.wait.unwrap_or(WaitKind::Other), part.period, part.is_idle))
-            .collect()
+        assert!(waits.are_here);
+        let part = |(part, _): (LiveSample, Vec<u32>)| (part.tid, part.wait.unwrap(), part.period, part.is_idle);
+        waits.cut().parts.into_iter().map(part).collect()
     }
 
     fn until(at_ns: u64, samples: u64) -> WaitsUntil {
@@ -257,12 +243,6 @@ mod tests {
         tell(&mut waits, &[(1, 90, 300, 300), (2, 150, 250, 250)]);
         let parts = [(3, 10, false), (1, 200, true), (2, 100, false)];
         assert_eq!(cut(&mut waits, 300, 1), parts.map(|(tid, ns, is_idle)| (tid, WaitKind::Lock, ns, is_idle)));
-        // Another profile begins with an interval of its own.
-        tell(&mut waits, &[(1, 90, 400, 400)]);
-        waits.begin_profile();
-        assert!(!waits.end_at(until(450, 0)));
-        tell(&mut waits, &[(1, 90, 500, 500)]);
-        assert_eq!(cut(&mut waits, 500, 1), [(1, WaitKind::Lock, 50, true)]);
     }
 
     #[test]
@@ -311,19 +291,19 @@ mod tests {
         let mut waits = begun_at(100);
         waits.end_at(until(200, 3));
         waits.look();
-        assert!(!waits.are_here());
+        assert!(!waits.are_here);
         // Both samples of it, and a sum.
         tell(&mut waits, &[(1, 150, 180, 200)]);
         waits.take(TimeKind::Waited, WaitKind::Other, (199, true), of(1, 5), &[]);
-        assert!(!waits.are_here(), "more may come with them");
+        assert!(!waits.are_here, "more may come with them");
         waits.look();
-        assert!(waits.are_here());
+        assert!(waits.are_here);
         assert_eq!(waits.cut().window_ns, Some((100, 200)));
-        assert!(!waits.are_here() && waits.cut().parts.is_empty());
+        assert!(!waits.are_here && waits.cut().parts.is_empty());
         // Or what tells of it has come before it is known where the interval ends.
         tell(&mut waits, &[(1, 250, 300, 300)]);
         waits.look();
-        assert!(waits.end_at(until(300, 1)) && waits.are_here());
+        assert!(waits.end_at(until(300, 1)) && waits.are_here);
     }
 
     #[test]

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 const LIMITS: Limits = Limits { bytes: 16 << 10, write: Duration::from_secs(60) };
 
-/// What is served.
 pub(super) struct ServedProfile {
     /// With the secret.
     pub(super) path: String,
@@ -24,7 +23,6 @@ pub(super) struct ServedProfile {
 /// What is said to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
-    /// The profile.
     Profile,
     /// The profile without its body, or leave to ask for it.
     Head,

@@ -49,10 +49,12 @@ pub(super) struct Hits<'a> {
     merged: BTreeMap<(usize, i32, i32, String, String), Merged>,
     /// Hits that had no room there.
     not_kept: u64,
-    threads: HashSet<i32>,
+    /// Which threads made hits that were meant.
+    pub(super) threads: HashSet<i32>,
     rate: Rate,
     begin: Nanos,
-    matched: u64,
+    /// Hits that were meant.
+    pub(super) matched: u64,
     /// Hits that came after there were enough.
     too_many: u64,
 }
@@ -94,16 +96,6 @@ impl<'a> Hits<'a> {
             let name = std::path::Path::new(program).file_name().unwrap_or(program).to_string_lossy();
             self.resolver.named(pid, name.chars().take(15).collect());
         }
-    }
-
-    /// Hits that were meant.
-    pub(super) fn matched(&self) -> u64 {
-        self.matched
-    }
-
-    /// How many threads made them.
-    pub(super) fn threads(&self) -> usize {
-        self.threads.len()
     }
 
     /// Whether `--stop` is reached.
@@ -179,12 +171,12 @@ impl<'a> Hits<'a> {
         let verbose = self.options.verbose;
         let line =
             TraceLine { hit, at: since, target, len, command: &command, place: &place, callers: &callers, verbose };
-        let text = if self.options.json { json::hit(&line) } else { trace::line(&line, output.style()) };
+        let text = if self.options.json { json::hit(&line) } else { trace::line(&line, output.style) };
         output.put(&text);
     }
 
     fn print_left_out(&self, count: u64, output: &mut WatchOutput) {
-        let text = if self.options.json { json::left_out(count) } else { trace::left_out(count, output.style()) };
+        let text = if self.options.json { json::left_out(count) } else { trace::left_out(count, output.style) };
         output.put(&text);
     }
 
@@ -299,7 +291,7 @@ impl<'a> Hits<'a> {
     fn remarks(&self, report: &mut WatchReport, watch: &Watch) {
         let notes = &mut report.notes;
         notes.extend(self.notes.iter().cloned());
-        let hits = |count: u64| if count == 1 { "hit".to_owned() } else { "hits".to_owned() };
+        let hits = |count: u64| if count == 1 { "hit" } else { "hits" };
         if self.options.count_only {
             notes.extend(side(watch));
             return;
@@ -319,12 +311,10 @@ impl<'a> Hits<'a> {
                 watch.throttled()
             ));
         }
-        if watch.strays() > 0 {
-            notes.push(format!(
-                "{} {} came before everything was armed, or twice: they are left out",
-                watch.strays(),
-                hits(watch.strays())
-            ));
+        let strays = watch.strays();
+        if strays > 0 {
+            let hits = hits(strays);
+            notes.push(format!("{strays} {hits} came before everything was armed, or twice: they are left out"));
         }
         let undecided = watch.undecided();
         if undecided > 0 {
@@ -347,12 +337,10 @@ impl<'a> Hits<'a> {
                 "no hit came by way of {names}: is that the name of a function, and was the code built with frame pointers?"
             ));
         }
-        if self.rate.total_left_out() > 0 {
-            let left = self.rate.total_left_out();
-            notes.push(format!(
-                "{left} {} were not printed, so as not to print more than a person can read",
-                hits(left)
-            ));
+        let left = self.rate.total_left_out;
+        if left > 0 {
+            let hits = hits(left);
+            notes.push(format!("{left} {hits} were not printed, so as not to print more than a person can read"));
         }
         if self.too_many > 0 {
             notes.push(format!(

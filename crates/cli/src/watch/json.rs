@@ -16,7 +16,6 @@
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
 
 use super::report::{HitRow, TargetReport, WatchReport};
-
 use super::trace::TraceLine;
 use pmux::symbol::ResolvedAddress;
 use pmux::watch::{HitSide, HitValue};
@@ -37,7 +36,6 @@ fn place(place: &ResolvedAddress) -> Json {
     })
 }
 
-/// The whole report.
 pub(super) fn compose(report: &WatchReport) -> String {
     let mut out = String::new();
     let mut put = |object: Json| {
@@ -87,10 +85,8 @@ fn total(report: &WatchReport, target: &TargetReport) -> Json {
     })
 }
 
-/// One hit.
 pub(super) fn hit(line: &TraceLine<'_>) -> String {
     let TraceLine { hit, at, target, command, place: here, callers, .. } = line;
-    let late = hit.value.late().map(|late| late.0 / 1000);
     let seen = match hit.value {
         HitValue::AtHit { .. } => Some("behind"),
         HitValue::Found { .. } => Some("in_front"),
@@ -109,7 +105,7 @@ pub(super) fn hit(line: &TraceLine<'_>) -> String {
         "old": hit.value.before(),
         "value": hit.value.now(),
         "seen": seen,
-        "read_us_later": late,
+        "read_us_later": hit.value.late().map(|late| late.0 / 1000),
         "overtaken": hit.value == HitValue::Overtaken,
         "where": place(here),
         "callers": callers.iter().map(|caller| place(caller)).collect::<Vec<_>>(),

@@ -32,10 +32,12 @@ enum Progress {
 /// Where everything goes.
 pub(super) struct WatchOutput {
     sink: WatchSink,
-    style: Style,
+    /// How text may look there.
+    pub(super) style: Style,
     progress: Progress,
     json: bool,
-    lost: bool,
+    /// Whether something could not be written.
+    pub(super) is_lost: bool,
 }
 
 impl WatchOutput {
@@ -70,23 +72,13 @@ impl WatchOutput {
         let style = Style::resolve(options.color, destination, no_color.as_deref(), Grouping::Thousands);
         let shows = io::stderr().is_terminal() && !options.trace && options.command.is_empty();
         let progress = if shows { Progress::Hidden } else { Progress::Off };
-        Ok(Self { sink, style, progress, json: options.json, lost: false })
-    }
-
-    /// How text may look there.
-    pub(super) fn style(&self) -> Style {
-        self.style
-    }
-
-    /// Whether something could not be written.
-    pub(super) fn is_lost(&self) -> bool {
-        self.lost
+        Ok(Self { sink, style, progress, json: options.json, is_lost: false })
     }
 
     /// Writes in one call, so that lines of several programs don't mix.
     pub(super) fn put(&mut self, text: &str) {
         self.hide();
-        if self.lost || text.is_empty() {
+        if self.is_lost || text.is_empty() {
             return;
         }
         let text = if self.json { Cow::Borrowed(text) } else { in_locale(text) };
@@ -96,7 +88,7 @@ impl WatchOutput {
             WatchSink::File(file, _) => file.write_all(text.as_bytes()),
         };
         if let Err(error) = written {
-            self.lost = true;
+            self.is_lost = true;
             match &self.sink {
                 WatchSink::File(_, name) => {
                     report_error(&format!("can't write to {name}: {error}"), 0);

@@ -10,7 +10,6 @@ use std::sync::Arc;
 /// Everything about one run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WatchReport {
-    /// What was watched.
     pub(super) targets: Vec<TargetReport>,
     /// For how long.
     pub(super) span: Nanos,
@@ -27,7 +26,6 @@ pub(super) struct WatchReport {
 /// One target: one line of the command line, in one process or in several.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TargetReport {
-    /// What it is called.
     pub(super) name: String,
     /// Where it is and what is waited for: `0x4040a0, 8 bytes, writes`. Empty where it was never found.
     pub(super) about: String,
@@ -42,13 +40,10 @@ pub(super) struct TargetReport {
 /// What one thread did at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HitRow {
-    /// How many hits.
     pub(super) hits: u64,
     /// The name of the thread.
     pub(super) command: String,
-    /// The process.
     pub(super) pid: i32,
-    /// The thread.
     pub(super) tid: i32,
     /// On which CPUs, ascending.
     pub(super) cpus: Vec<u32>,

@@ -109,15 +109,10 @@ impl Resolver {
 
     /// What stands at an address.
     pub(super) fn place(&mut self, pid: i32, address: u64, how: AddressKind) -> Arc<ResolvedAddress> {
-        let stands = match self.images.get(&pid) {
-            Some(&stands) => stands,
-            None => {
-                // One that is gone already has no places.
-                let _ = self.symbolizer.remember(pid);
-                self.images.insert(pid, pid);
-                pid
-            }
-        };
+        if !self.images.contains_key(&pid) {
+            self.remember(pid);
+        }
+        let stands = self.images.get(&pid).copied().unwrap_or(pid);
         match how {
             AddressKind::Instruction => self.symbolizer.place(stands, address),
             AddressKind::Return => self.symbolizer.place_of_return(stands, address),

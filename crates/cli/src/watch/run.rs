@@ -8,7 +8,7 @@
 use super::hits::Hits;
 use super::output::WatchOutput;
 use super::programs::Programs;
-use super::targets::{self, Missing, TargetArg, Where};
+use super::targets::{self, Missing, TargetArg};
 use super::{failure, table};
 use crate::failure::{Failure, failed};
 use crate::foreground::{SIGTERM, pass_on};
@@ -18,12 +18,12 @@ use crate::options::target::TargetSpec;
 use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options};
 use crate::stat::{cpu_choice, service_was_away};
 use crate::stderr::write_stderr;
-use pmux::symbol::ProcessImage;
+use pmux::symbol::{ProcessImage, SearchScope};
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::watch::{
     AcrossExec, NameCause, RegisterSharing, Wakes, Watch, WatchDetail, WatchEvent, WatchOptions, WatchTarget,
 };
-use pmux::{Command, CpuChoice, Error, Followed, Inherit, Running, Session, Slice, Step, Target};
+use pmux::{Command, Error, Followed, Inherit, Running, Session, Slice, Step, Target};
 use std::collections::{HashMap, HashSet};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -58,7 +58,6 @@ impl Child {
     }
 }
 
-/// Everything about one run.
 pub(super) struct WatchRun<'a> {
     options: &'a Options,
     session: &'a Session,
@@ -172,7 +171,7 @@ impl<'a> WatchRun<'a> {
             }
             TargetSpec::Cpus(list) => {
                 let cpus = cpu_choice(list.as_deref()).map_err(failed)?;
-                self.arm_cpus(cpus)?;
+                self.arm_addresses(&Target::Cpus(cpus))?;
             }
         }
         if !matches!(self.target_spec, TargetSpec::Command) && !self.options.command.is_empty() {
@@ -193,10 +192,11 @@ impl<'a> WatchRun<'a> {
         }
     }
 
-    fn arm_cpus(&mut self, cpus: CpuChoice) -> Result<(), Failure> {
-        let resolver = &mut self.hits.resolver;
-        let places = targets::find(&mut self.args, |_| true, &mut resolver.symbolizer, Where::Kernel, Missing::Error);
-        self.arm(places.map_err(failed)?, &Target::Cpus(cpus))
+    /// Arms what is found without a look into a process.
+    fn arm_addresses(&mut self, target: &Target<'_>) -> Result<(), Failure> {
+        let (symbolizer, scope) = (&mut self.hits.resolver.symbolizer, SearchScope::Kernel);
+        let places = targets::find(&mut self.args, |_| true, symbolizer, scope, Missing::Error);
+        self.arm(places.map_err(failed)?, target)
     }
 
     /// Arms a process that runs. What may still be loaded is looked for again and again.
@@ -222,9 +222,8 @@ impl<'a> WatchRun<'a> {
             TargetSpec::Pids(_) | TargetSpec::Tids(_) | TargetSpec::Cpus(_) => Missing::Final,
         };
         let wants = |arg: usize| missing.contains(&arg);
-        let places =
-            targets::find(&mut self.args, wants, &mut self.hits.resolver.symbolizer, Where::Process(image), how);
-        let places = places.map_err(failed)?;
+        let (symbolizer, scope) = (&mut self.hits.resolver.symbolizer, SearchScope::Process(image));
+        let places = targets::find(&mut self.args, wants, symbolizer, scope, how).map_err(failed)?;
         for doubt in places.iter().filter_map(|place| place.doubt.as_ref()) {
             self.output.hide();
             write_stderr(&format!("pmux: {doubt}"));
@@ -260,8 +259,7 @@ impl<'a> WatchRun<'a> {
     }
 
     fn begin_command(&mut self) -> Result<(), Failure> {
-        let hold = || Command::hold(self.options.command.clone()).map_err(|error| failure(&error));
-        let command = hold()?;
+        let command = Command::hold(self.options.command.clone()).map_err(|error| failure(&error))?;
         let pid = command.pid();
         if !self.options.later {
             self.programs.follow(self.session, pid, self.how().inherit);
@@ -287,9 +285,7 @@ impl<'a> WatchRun<'a> {
         let command = Command::hold(self.options.command.clone()).map_err(|error| failure(&error))?;
         self.programs.follow(self.session, command.pid(), self.how().inherit);
         self.programs.looked_into(command.pid());
-        let resolver = &mut self.hits.resolver;
-        let places = targets::find(&mut self.args, |_| true, &mut resolver.symbolizer, Where::Kernel, Missing::Error);
-        self.arm(places.map_err(failed)?, &Target::Command(&command))?;
+        self.arm_addresses(&Target::Command(&command))?;
         self.hits.command(command.pid());
         self.child = Child::Running(command.release(&[]).map_err(|error| failure(&error))?);
         Ok(())
@@ -369,7 +365,10 @@ impl<'a> WatchRun<'a> {
             let wakes = self.waiter.wait(Some(deadline)).map_err(|errno| failed(format!("waiting failed: {errno}")))?;
             for wake in wakes {
                 match wake {
-                    Wake::Signal(signal) => self.interrupted(signal),
+                    Wake::Signal(signal) => {
+                        self.signal = Some(signal);
+                        pass_on(signal, self.child.running());
+                    }
                     Wake::Fd(FOLLOW) => self.take_step()?,
                     _ => {}
                 }
@@ -383,7 +382,7 @@ impl<'a> WatchRun<'a> {
             }
             let elapsed = self.began.elapsed();
             let late = self.options.timeout_ms.is_some_and(|ms| elapsed >= Duration::from_millis(ms));
-            if late || self.hits.has_enough() || self.output.is_lost() {
+            if late || self.hits.has_enough() || self.output.is_lost {
                 match self.child.running() {
                     None => return Ok(None),
                     // If it has ended just now, the next look finds it.
@@ -412,10 +411,7 @@ impl<'a> WatchRun<'a> {
 
     fn take_step(&mut self) -> Result<(), Failure> {
         let Child::Followed(followed) = &mut self.child else { return Ok(()) };
-        match followed.try_step() {
-            Some(step) => self.follow(&step),
-            None => Ok(()),
-        }
+        followed.try_step().map_or(Ok(()), |step| self.follow(&step))
     }
 
     fn take_events(&mut self) -> Result<(), Failure> {
@@ -475,15 +471,9 @@ impl<'a> WatchRun<'a> {
                 .map(|watch_target| watch.count(watch_target).ok().map(|count| count.value))
                 .sum::<Option<u64>>()
         };
-        let hits = if self.options.count_only { counted().unwrap_or_default() } else { self.hits.matched() };
-        let text = table::progress(hits, self.hits.threads(), self.began.elapsed(), self.output.style());
+        let hits = if self.options.count_only { counted().unwrap_or_default() } else { self.hits.matched };
+        let text = table::progress(hits, self.hits.threads.len(), self.began.elapsed(), self.output.style);
         self.output.progress(&text);
-    }
-
-    /// A signal asks for the end: the command is told, unless the terminal has told it already.
-    fn interrupted(&mut self, signal: i32) {
-        self.signal = Some(signal);
-        pass_on(signal, self.child.running());
     }
 
     fn finish(mut self, ended: Option<ExitStatus>) -> Result<u8, Failure> {
@@ -512,10 +502,10 @@ impl<'a> WatchRun<'a> {
             report.notes.push("what tells of hits can't be shared: this took registers of its own".to_owned());
         }
         self.hits.flush(&mut self.output);
-        let style = self.output.style();
+        let style = self.output.style;
         let text = if self.options.json { super::json::compose(&report) } else { table::compose(&report, style) };
         self.output.put(&text);
-        if self.output.is_lost() {
+        if self.output.is_lost {
             return Ok(exit_status::FAILED);
         }
         Ok(ended.map_or(exit_status::SUCCESS, exit_status::of_command))

@@ -18,7 +18,6 @@ const LEAST_PLACE: usize = 24;
 /// So many columns where the terminal doesn't say.
 const USUAL_WIDTH: usize = 120;
 
-/// The whole report.
 pub(super) fn compose(report: &WatchReport, style: Style) -> String {
     let mut out = String::from("\n");
     for target in &report.targets {
@@ -211,11 +210,8 @@ fn rest(out: &mut String, target: &TargetReport, shown: usize, style: Style) {
     }
     let sum: u64 = rest.iter().map(|row| row.hits).sum();
     let rows = if rest.len() == 1 { "row" } else { "rows" };
-    style.paint(
-        out,
-        Ink::Faint,
-        &format!(" \u{2026} {} in {} more {rows} (-v)\n", hits(sum, style), grouped(rest.len() as u64, style)),
-    );
+    let text = format!(" \u{2026} {} in {} more {rows} (-v)\n", hits(sum, style), grouped(rest.len() as u64, style));
+    style.paint(out, Ink::Faint, &text);
 }
 
 /// The line that shows that something is going on.

@@ -6,7 +6,7 @@
 //! **Invariant:** nothing is opened here.
 
 use pmux::event::Access;
-use pmux::symbol::{AddressSpec, FindError, Finding, FoundAddress, FoundKind, ProcessImage, SearchScope, Symbolizer};
+use pmux::symbol::{AddressSpec, FindError, Finding, FoundAddress, FoundKind, SearchScope, Symbolizer};
 use pmux::watch::WatchTarget;
 
 /// One target of the command line.
@@ -56,13 +56,6 @@ pub(super) enum Missing {
     Later,
 }
 
-/// Where targets are looked for.
-#[derive(Clone, Copy)]
-pub(super) enum Where<'a> {
-    Process(&'a ProcessImage),
-    Kernel,
-}
-
 /// Looks for those of the targets that `wants` names.
 ///
 /// # Errors
@@ -71,16 +64,12 @@ pub(super) fn find(
     targets: &mut [TargetArg],
     wants: impl Fn(usize) -> bool,
     symbolizer: &mut Symbolizer,
-    place: Where<'_>,
+    place: SearchScope<'_>,
     missing: Missing,
 ) -> Result<Vec<ResolvedTarget>, String> {
     let mut places = Vec::new();
     for (index, target) in targets.iter_mut().enumerate().filter(|(index, _)| wants(*index)) {
-        let scope = match place {
-            Where::Process(image) => SearchScope::Process(image),
-            Where::Kernel => SearchScope::Kernel,
-        };
-        match symbolizer.find(&target.wanted, scope) {
+        match symbolizer.find(&target.wanted, place) {
             Ok(Finding::Found(found)) => {
                 target.found = true;
                 target.problem = None;
@@ -102,15 +91,15 @@ pub(super) fn find(
 }
 
 /// Why something isn't there, and what else could be done, where that may help.
-fn advised(error: &FindError, place: Where<'_>, missing: Missing) -> String {
+fn advised(error: &FindError, place: SearchScope<'_>, missing: Missing) -> String {
     let advice = match (place, missing) {
-        (Where::Kernel, _) => "if it is in a program: name a command, or a process with -p",
+        (SearchScope::Kernel, _) => "if it is in a program: name a command, or a process with -p",
         (_, Missing::Error) => "where a program that it starts has it, or a plugin: --later",
         (_, Missing::Final) => "where a library has it that is loaded later: --later",
         (_, Missing::Later) => return error.to_string(),
     };
     let could_be_there = match (place, error) {
-        (Where::Kernel, FindError::UnknownSymbol { .. } | FindError::NoKernelData { .. }) => true,
+        (SearchScope::Kernel, FindError::UnknownSymbol { .. } | FindError::NoKernelData { .. }) => true,
         _ => error.may_come() && !error.has_better_advice(),
     };
     if could_be_there { format!("{error}\n  {advice}") } else { error.to_string() }

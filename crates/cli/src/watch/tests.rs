@@ -13,18 +13,10 @@ const PLAIN: Style = Style { color: Color::Off, width: Some(100), grouping: Grou
 const MS: u64 = 1_000_000;
 
 fn place(function: &str, line: u32) -> Arc<ResolvedAddress> {
-    let frame = ResolvedFrame {
-        function: Some(function.to_owned()),
-        offset: None,
-        file: Some("/src/bank/writer.rs".into()),
-        line: Some(line),
-    };
-    Arc::new(ResolvedAddress {
-        address: 0x40_1234,
-        frames: vec![frame],
-        module: Some("/bin/writer".into()),
-        module_address: 0x1234,
-    })
+    let (function, file) = (Some(function.to_owned()), Some("/src/bank/writer.rs".into()));
+    let frames = vec![ResolvedFrame { function, offset: None, file, line: Some(line) }];
+    let module = Some("/bin/writer".into());
+    Arc::new(ResolvedAddress { address: 0x40_1234, frames, module, module_address: 0x1234 })
 }
 
 fn row(hits: u64, command: &str, tid: i32, at: &str, line: u32) -> HitRow {
@@ -52,10 +44,6 @@ fn a_mapping_that_is_told_is_added_to_what_is_known() {
     assert!(resolver.place(own, 0x10001, AddressKind::Instruction).module.is_some());
 }
 
-fn exact(value: u64) -> Count {
-    Count { value, enabled: Nanos(MS), running: Nanos(MS) }
-}
-
 fn sample() -> WatchReport {
     let mut odd = row(2, "od\u{1b}d", 104, "forget", 21);
     odd.that_way = ChainShare::Several(1);
@@ -64,7 +52,7 @@ fn sample() -> WatchReport {
         targets: vec![TargetReport {
             name: "balance:w".to_owned(),
             about: "0x4040a0, 8 bytes, writes".to_owned(),
-            count: exact(1_003),
+            count: Count { value: 1_003, enabled: Nanos(MS), running: Nanos(MS) },
             hits_in_rows: 1_002,
             rows: vec![row(1_000, "teller", 100, "pay_in", 12), odd],
         }],
@@ -167,19 +155,8 @@ fn hit(value: HitValue) -> Hit {
 fn lines_of_hits() {
     let (here, callers) = (place("forget", 21), [place("teller", 30)]);
     let line = |value: HitValue, verbose: bool| {
-        let hit = hit(value);
-        let at = Nanos(1_234_567_890);
-        let line = trace::TraceLine {
-            hit: &hit,
-            at,
-            target: "",
-            len: 8,
-            command: "odd",
-            place: &here,
-            callers: &callers,
-            verbose,
-        };
-        trace::line(&line, PLAIN)
+        let (hit, at, command, place, callers) = (&hit(value), Nanos(1_234_567_890), "odd", &*here, &callers);
+        trace::line(&trace::TraceLine { hit, at, target: "", len: 8, command, place, callers, verbose }, PLAIN)
     };
     let read = HitValue::Read { now: 0, before: Some(41), late: Nanos(38_000) };
     assert_eq!(

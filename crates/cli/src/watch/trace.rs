@@ -22,7 +22,8 @@ pub(super) struct Rate {
     second: u64,
     printed: u64,
     left_out: u64,
-    total_left_out: u64,
+    /// All that was left out.
+    pub(super) total_left_out: u64,
 }
 
 /// What to do with a hit.
@@ -60,11 +61,6 @@ impl Rate {
     /// What was left out and not told yet.
     pub(super) fn flush(&mut self) -> u64 {
         std::mem::take(&mut self.left_out)
-    }
-
-    /// All that was left out.
-    pub(super) fn total_left_out(&self) -> u64 {
-        self.total_left_out
     }
 }
 
@@ -117,11 +113,8 @@ pub(super) fn line(line: &TraceLine<'_>, style: Style) -> String {
     match style.width {
         Some(width) if taken > width && !callers.is_empty() => {
             out.push('\n');
-            style.paint(
-                &mut out,
-                Ink::Faint,
-                &format!("{INDENT}{}", cut(&callers, width.saturating_sub(INDENT.len()))),
-            );
+            let callers = cut(&callers, width.saturating_sub(INDENT.len()));
+            style.paint(&mut out, Ink::Faint, &format!("{INDENT}{callers}"));
         }
         _ if callers.is_empty() => {}
         _ => style.paint(&mut out, Ink::Faint, &format!(" {callers}")),
@@ -192,7 +185,7 @@ mod tests {
         // Another CPU's hit of the second before.
         assert_eq!(rate.hit(Nanos(2 * SECOND)), decision(0, true));
         assert_eq!(rate.hit(Nanos(3 * SECOND + 1)), decision(0, false));
-        assert_eq!((rate.flush(), rate.flush(), rate.total_left_out()), (1, 0, 3));
+        assert_eq!((rate.flush(), rate.flush(), rate.total_left_out), (1, 0, 3));
     }
 
     #[test]

@@ -1,15 +1,11 @@
 //! `pmux bench`: what breakpoints cost.
 
 use crate::common;
-use crate::common::{CommandResult, Start, kernel, perf, pmux, skip_unless, start};
-use serde_json::{Value, json};
+use crate::common::{Start, kernel, perf, pmux, skip_unless, start};
+use serde_json::json;
 
 fn bench(line: &str) -> Start {
     pmux(["bench"]).args(line.split_whitespace())
-}
-
-fn data(ran: &CommandResult) -> Value {
-    serde_json::from_slice(&ran.out).unwrap()
 }
 
 /// Whether a breakpoint is granted here. The machine's registers are locked.
@@ -60,7 +56,7 @@ fn each_benchmark_is_an_object_for_programs() {
     skip_unless!(breakpoints());
     // As with perf, how often may stand before the benchmark.
     for line in ["breakpoint thread -b 1 -p 2 -t 3 -r 5 -j", "-r 5 --json breakpoint thread -b 1 -p 2 -t 3"] {
-        let found = data(&bench(line).run().good());
+        let found = bench(line).run().good().document();
         for (name, value) in [("breakpoints", 1), ("parallelism", 2), ("threads", 3), ("repeat", 5), ("operations", 15)]
         {
             assert_eq!(found[name], json!(value), "{name} of {found}");
@@ -70,7 +66,7 @@ fn each_benchmark_is_an_object_for_programs() {
         let (total, op, per_cpu) = (number("total_usecs"), number("usecs_per_op"), number("usecs_per_op_per_cpu"));
         assert!(op > 0.0 && (op * 15.0 - total).abs() < 1.0 && (op * 2.0 - per_cpu).abs() < 1.0, "{found}");
     }
-    let found = data(&bench("breakpoint enable -p 1 -r 3 -j").run().good());
+    let found = bench("breakpoint enable -p 1 -r 3 -j").run().good().document();
     assert_eq!((&found["benchmark"], &found["passive"]), (&json!("breakpoint/enable"), &json!(1)));
     assert_eq!((&found["active"], &found["operations"]), (&json!(0), &json!(3)));
 }
@@ -78,10 +74,10 @@ fn each_benchmark_is_an_object_for_programs() {
 #[test]
 fn the_ledger_needs_no_kernel_and_is_compared_with_a_list() {
     let line = "breakpoint thread -b 2 -p 4 -t 8 -r 6 --engine ledger --cpus 16";
-    let found = data(&bench(line).args(["-j"]).env("PMUX_BACKEND", "usage").run().good());
+    let found = bench(line).args(["-j"]).env("PMUX_BACKEND", "usage").run().good().document();
     assert_eq!((&found["engine"], &found["cpus"], &found["operations"]), (&json!("ledger"), &json!(16), &json!(48)));
     assert_eq!(found.get("baseline"), None);
-    let both = data(&bench(line).args(["--baseline", "list", "--json"]).run().good());
+    let both = bench(line).args(["--baseline", "list", "--json"]).run().good().document();
     let list = &both["baseline"];
     assert_eq!(
         (&list["algorithm"], &list["operations"], &list["wanted_operations"]),
@@ -95,7 +91,7 @@ fn the_ledger_needs_no_kernel_and_is_compared_with_a_list() {
     assert_eq!(text.matches(" usecs/op\n").count(), 2, "{text}");
     assert!(text.trim_end().ends_with("times faster"), "{text}");
     // Without --cpus it is as large as this machine.
-    let here = data(&bench("breakpoint thread --engine ledger -j").run().good());
+    let here = bench("breakpoint thread --engine ledger -j").run().good().document();
     assert_eq!(here["cpus"], json!(pmux::Session::new().unwrap().online().len()));
 }
 

@@ -4,6 +4,7 @@
 
 use crate::common::recording::Content;
 use crate::common::{self, Start, SyncDir, eventually, kernel, pmux, record_words, role, root, skip_unless, start};
+use crate::off_cpu::{self, sees_waits};
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -190,11 +191,10 @@ fn what_is_enabled_is_recorded_by_the_service() {
     let (mut controller, rounds) = (Controller::new(), Rounds::new());
     let file = controller.path("x.data");
     let words = rounds.words();
-    let mut program = std::process::Command::new(&words[0]).args(&words[1..]).spawn().unwrap();
+    let mut program =
+        pmux_testkit::marked(&mut std::process::Command::new(&words[0])).args(&words[1..]).spawn().unwrap();
     let options = ["--shared=always", "-p", &program.id().to_string(), "-D", "-1", "--control", &controller.place()];
-    let mut start = pmux(record_words(&file, &options, Vec::new()));
-    start.command.env("PMUX_SOCKET", service.socket());
-    let running = start.spawn();
+    let running = pmux(record_words(&file, &options, Vec::new())).env("PMUX_SOCKET", service.socket()).spawn();
     rounds.play(&mut controller);
     controller.ask("enable");
     rounds.round(3);
@@ -208,22 +208,10 @@ fn what_is_enabled_is_recorded_by_the_service() {
     assert!((2 * PAGES..3 * PAGES).contains(&content.samples), "{} samples", content.samples);
 }
 
-/// Whether programs can see waits here.
-fn sees_waits() -> bool {
-    if !kernel() || !root() {
-        return false;
-    }
-    let why = pmux_linux::bpf::why_not(pmux_linux::bpf::ProgramKind::RawTracepoint);
-    let btf = Path::new("/sys/kernel/btf/vmlinux").exists();
-    common::needs("bpf", &format!("BPF programs and BTF ({why:?})"), why.is_none() && btf)
-}
-
 /// Waits, too, are those of the time in which they are recorded: none spans a pause, and none is missing after it.
 #[test]
 fn waits_are_recorded_while_they_are_enabled() {
-    if !sees_waits() {
-        return;
-    }
+    skip_unless!(sees_waits());
     let (mut controller, rounds) = (Controller::new(), Rounds::new());
     let file = controller.path("x.data");
     let options = ["--off-cpu=0", "-D", "-1", "--control", &controller.place()];
@@ -243,8 +231,7 @@ fn waits_are_recorded_while_they_are_enabled() {
     }
     controller.ask("stop");
     let ran = running.wait();
-    let report = pmux(["report", "--json", "-g", "none", "-s", "thread", "-i"]).args([&file]).run().good();
-    let report: serde_json::Value = serde_json::from_str(&report.text()).unwrap();
+    let report = off_cpu::report(&file, &["-g", "none", "-s", "thread"]);
     let sums: Vec<_> = report["events"]
         .as_array()
         .unwrap()
@@ -265,12 +252,9 @@ fn waits_are_recorded_while_they_are_enabled() {
 /// What hangs already is told when it ends: for which lock it has waited since the beginning, and who let it go.
 #[test]
 fn a_wait_that_has_begun_before_is_known() {
-    if !sees_waits() {
-        return;
-    }
+    skip_unless!(sees_waits());
     let (mut controller, door) = (Controller::new(), SyncDir::new());
-    let words = role::words(&format!("holds:{}", door.text("")));
-    let mut program = std::process::Command::new(&words[0]).args(&words[1..]).spawn().unwrap();
+    let mut program = role::command(&format!("holds:{}", door.text(""))).spawn().unwrap();
     let pid = program.id().to_string();
     door.arrived_pid();
     let waits = |task: std::fs::DirEntry| {
@@ -292,8 +276,7 @@ fn a_wait_that_has_begun_before_is_known() {
     let ran = running.wait().good();
     door.post("leave");
     program.wait().unwrap();
-    let report = pmux(["report", "--locks", "--json", "-i"]).args([&file]).run().good();
-    let report: serde_json::Value = serde_json::from_str(&report.text()).unwrap();
+    let report = off_cpu::report(&file, &["--locks"]);
     // The harness's thread waits on.
     let has_ended = |row: &&serde_json::Value| row["wakers"][0]["function"].is_string();
     let mut rows = report["locks"].as_array().unwrap().iter().filter(has_ended);

@@ -10,8 +10,7 @@ fn record(file: &Path, work: &str) -> PathBuf {
 }
 
 fn json(before: &[PathBuf], after: &[PathBuf]) -> Value {
-    let text = pmux(["diff", "-j"]).args(before).args(["--"]).args(after).run().good().text();
-    serde_json::from_str(&text).unwrap()
+    pmux(["diff", "-j"]).args(before).args(["--"]).args(after).run().good().document()
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! What goes wrong has a sentence of its own and an exit status other than 0.
 
 use crate::common;
-use crate::common::{Start, SyncDir, kernel, pmux, program, role, root, skip_unless, start, stat, tracefs, words};
+use crate::common::{
+    Start, SyncDir, kernel, pmux, program, role, root, set_mode, skip_unless, start, stat, tracefs, words,
+};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 /// One line that begins with the name of the program.
 #[track_caller]
@@ -19,7 +20,7 @@ fn a_command_that_is_not_there_or_no_program() {
     let sync_dir = SyncDir::new();
     let file = |name: &str, text: &str, mode: u32| {
         fs::write(sync_dir.path(name), text).unwrap();
-        fs::set_permissions(sync_dir.path(name), fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(sync_dir.path(name), mode);
         sync_dir.text(name)
     };
     sentence(stat(["no-such-command-here"]), 127, &["no-such-command-here: command not found"]);
@@ -46,9 +47,7 @@ fn options_that_make_no_sense() {
     }
     sentence(stat(["-e"]), 125, &["--event"]);
     sentence(pmux(["stats", "true"]), 125, &["stat"]);
-    let bare = pmux::<&str>([]).run();
-    assert_eq!(bare.code(), 125);
-    assert!(bare.err.contains("Usage: pmux"));
+    pmux::<&str>([]).run().bad(125, &["Usage: pmux"]);
 }
 
 #[test]
@@ -274,20 +273,12 @@ fn want_of_files_is_no_end_without_a_reason() {
 fn an_unprivileged_user_counts_its_own_tasks_only() {
     skip_unless!(root() && program("setpriv"));
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    if paranoid.trim() != "2" {
-        println!("skipped: needs kernel.perf_event_paranoid=2");
-        return;
-    }
+    skip_unless!(common::needs("paranoid", "kernel.perf_event_paranoid=2", paranoid.trim() == "2"));
     // Where the tests are built, others may not be able to look.
-    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let folder = common::folder_with(0o755);
     let copy = folder.path().join("pmux");
     common::copy_of(common::PMUX, &copy);
-    let unprivileged = |line: &[&str]| {
-        start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"])
-            .args([&copy])
-            .args(line.iter().copied())
-            .run()
-    };
+    let unprivileged = |line: &[&str]| common::unprivileged().args([&copy]).args(line).run();
     let own = unprivileged(&["stat", "-e", "page-faults,task-clock", "true"]).good();
     own.says(&["page-faults:u", "task-clock:u", "kernel.perf_event_paranoid"]);
     let fields = unprivileged(&["stat", "-x,", "-e", "page-faults:u", "true"]).good();
@@ -313,23 +304,20 @@ fn an_unprivileged_user_counts_its_own_tasks_only() {
 #[test]
 fn a_set_user_id_program_is_never_counted_as_0() {
     skip_unless!(root() && kernel() && program("setpriv"));
-    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let folder = common::folder_with(0o755);
     let copy = |name: &str, mode: u32| {
         let path = folder.path().join(format!("{name}-{mode:o}"));
         common::copy_of(name, &path);
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(&path, mode);
         path.to_str().unwrap().to_owned()
     };
     let own = folder.path().join("pmux");
     common::copy_of(common::PMUX, &own);
-    let user = || start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"]);
     let id = copy("id", 0o4755);
-    if user().args([id.as_str(), "-u"]).run().text().trim() != "0" {
-        println!("skipped: needs set-user-id programs");
-        return;
-    }
+    let becomes_root = common::unprivileged().args([id.as_str(), "-u"]).run().text().trim() == "0";
+    skip_unless!(common::needs("set-user-id", "set-user-id programs", becomes_root));
     let count = |line: &[&str]| {
-        let stat = user().args([&own]).args(["stat", "-e", "page-faults:u,task-clock:u"]);
+        let stat = common::unprivileged().args([&own]).args(["stat", "-e", "page-faults:u,task-clock:u"]);
         stat.args(line.iter().copied()).run().good()
     };
     let (sleep, shell) = (copy("sleep", 0o4755), copy("sh", 0o4755));
@@ -353,18 +341,18 @@ fn a_set_user_id_program_is_never_counted_as_0() {
     let line = format!("/bin/true; {shell} -c 'i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done'; :");
     count(&["--", "sh", "-c", &line]).says(&["in user mode were not counted", "set-user-id program"]);
     for what in ["-p", "-t"] {
-        let sync_dir = SyncDir::new();
-        fs::set_permissions(sync_dir.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+        let sync_dir = common::hostile::open_door();
         let go = sync_dir.text("go");
         let line = format!(
             "echo $$ >'{}'; until [ -e '{go}' ]; do sleep 0.01; done; sleep 2 & exec {sleep} 1",
             sync_dir.text("here")
         );
-        let target = user().args(["sh", "-c", &line]).spawn();
+        let target = common::unprivileged().args(["sh", "-c", &line]).spawn();
         let pid = sync_dir.read("here");
         // The command begins when the events are open, and ends when the other program runs.
         let until = format!("echo >'{go}'; until grep -q sleep /proc/{pid}/comm; do sleep 0.01; done");
-        let counted = user().args([&own]).args(["stat", "-e", "page-faults:u", what, &pid, "--", "sh", "-c", &until]);
+        let words = ["stat", "-e", "page-faults:u", what, &pid, "--", "sh", "-c", &until];
+        let counted = common::unprivileged().args([&own]).args(words);
         counted.run().good().says(&[&format!("{pid} executed a set-user-id program")]);
         target.wait().good();
     }
@@ -373,12 +361,11 @@ fn a_set_user_id_program_is_never_counted_as_0() {
         let line = format!("sleep 1 & exec {sleep} 0.3");
         count(&["--", "sh", "-c", &line]).says(&["counting ended when the command executed a set-user-id program"]);
     }
-    let sync_dir = SyncDir::new();
-    fs::set_permissions(sync_dir.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    let sync_dir = common::hostile::open_door();
     for (command, output) in [("record", "it.data"), ("flight", "snapshots")] {
         let record = |program: &str| {
             let words = [command, "-e", "cpu-clock:u", "-o", &sync_dir.text(output), "--", program].map(str::to_owned);
-            user().args([&own]).args(words).run().good()
+            common::unprivileged().args([&own]).args(words).run().good()
         };
         record(&id).says(&["recording ended when the command executed a set-user-id program"]);
         record("true").never_says(&["set-user-id"]);

@@ -1,6 +1,6 @@
 //! `--filter`: of a tracepoint, some hits only.
 
-use crate::common::{SyncDir, pmux, stat};
+use crate::common::{SyncDir, pmux, skip_unless, stat};
 use pmux_testkit::hotplug::{CpuSwitch, SWITCH};
 use pmux_testkit::needs;
 
@@ -20,9 +20,7 @@ fn has_tracepoints() -> bool {
 
 #[test]
 fn each_event_has_its_own_filter() {
-    if !has_tracepoints() {
-        return;
-    }
+    skip_unless!(has_tracepoints());
     let first = ["-e", WRITES, "--filter", "count == 7777"];
     let second = ["-e", WRITES, "--filter", "count > 4443", "--filter", "count < 4445"];
     let both = ["-e", WRITES, "--filter", "count == 7777 || count == 4444", "--", "sh", "-c", &copies(7777, 4444)];
@@ -36,9 +34,7 @@ fn each_event_has_its_own_filter() {
 
 #[test]
 fn what_a_filter_holds_back_is_not_recorded() {
-    if !has_tracepoints() {
-        return;
-    }
+    skip_unless!(has_tracepoints());
     let folder = SyncDir::new();
     let file = folder.text("data");
     let events = ["-e", WRITES, "--filter", "count == 6161", "-e", WRITES, "--filter", "count == 5151"];
@@ -50,9 +46,7 @@ fn what_a_filter_holds_back_is_not_recorded() {
 
 #[test]
 fn a_filter_that_fits_nothing_is_explained() {
-    if !has_tracepoints() {
-        return;
-    }
+    skip_unless!(has_tracepoints());
     let wrong = |arguments: &[&str]| stat(arguments.iter().copied()).args(["true"]).run().err;
     let said = wrong(&["-e", WRITES, "--filter", "cuont == 7"]);
     assert!(said.contains("does not take the filter `cuont == 7`") && said.contains("did you mean count?"), "{said}");
@@ -64,9 +58,7 @@ fn a_filter_that_fits_nothing_is_explained() {
 #[test]
 fn a_cpu_that_comes_has_the_filter_too() {
     let Some(_switch) = CpuSwitch::take() else { return };
-    if !has_tracepoints() {
-        return;
-    }
+    skip_unless!(has_tracepoints());
     let copy = |how: &str| format!("taskset -c 1 dd if=/dev/zero of=/dev/null status=none {how}");
     let (some, others) = (copy("bs=7333 count=30"), copy("bs=4333 count=1000"));
     let line = format!("sleep 0.2; echo 0 >{SWITCH}; sleep 0.2; echo 1 >{SWITCH}; sleep 0.4; {some}; {others}");

@@ -35,13 +35,8 @@ impl Recorder {
     /// `pmux flight` with these arguments, which writes into a folder of its own.
     fn begin<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        Self::begin_in(folder, arguments)
-    }
-
-    fn begin_in<A: AsRef<OsStr>>(folder: tempfile::TempDir, arguments: impl IntoIterator<Item = A>) -> Self {
         // With its command, so that nothing is left of either.
-        let mut start = flight(folder.path()).group();
-        start.command.args(arguments).env("XDG_RUNTIME_DIR", folder.path());
+        let mut start = flight(folder.path()).group().args(arguments).env("XDG_RUNTIME_DIR", folder.path());
         let err = File::create(folder.path().join("err")).unwrap();
         start.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(err);
         let mut child = start.command.spawn().unwrap();
@@ -179,8 +174,7 @@ fn what_happened_before_the_glitch_is_in_the_snapshot() {
     let before = visitor.iter().filter(|&&time| (time as f64) / 1e9 < fired).count();
     assert!(before > 10, "{before} of {} before {fired}", visitor.len());
     // What it is stands beside it.
-    let manifest = std::fs::read_to_string(file.with_extension("json")).unwrap();
-    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    let manifest = manifest(&file);
     assert!(manifest["causes"][0]["what"].as_str().unwrap().contains("rate(page-faults:u) is"), "{manifest}");
     assert!(manifest.to_string().contains("glitch"), "the mark: {manifest}");
     perf_reads(&file);
@@ -249,8 +243,7 @@ fn every_dump_request_gets_a_snapshot() {
         assert!(path.is_absolute(), "{}", path.display());
         assert!(!Content::read(&path).sampled.is_empty());
     }
-    let by_folder = recorder.ask(["dump", "-j", "--to"]).args([recorder.snapshot_folder()]).run().good();
-    let answer: Value = serde_json::from_str(&by_folder.text()).unwrap();
+    let answer = recorder.ask(["dump", "-j", "--to"]).args([recorder.snapshot_folder()]).run().good().document();
     assert!(answer["causes"][0].as_str().unwrap().starts_with("asked by user"), "{answer}");
     let number = |value: &Value| value["number"].as_u64().unwrap();
     assert!(number(&answer) > number(&by_signal));
@@ -262,8 +255,7 @@ fn every_dump_request_gets_a_snapshot() {
     for text in ["page-faults:u", "signal:USR2: fired 1 time", "the last one"] {
         assert!(status.contains(text), "{text}: {status}");
     }
-    let status = recorder.ask(["status", "-j", "--to", &pid]).run().good().text();
-    let status: Value = serde_json::from_str(&status).unwrap();
+    let status = recorder.ask(["status", "-j", "--to", &pid]).run().good().document();
     assert_eq!(status["process"].to_string(), pid);
     let (_, ended) = recorder.end();
     assert_eq!(ended["snapshots"], status["snapshots"]);
@@ -309,26 +301,9 @@ fn many_triggers_at_once_are_one_snapshot() {
 #[test]
 fn sets_are_in_the_snapshot_from_when_they_are_on() {
     skip_unless!(kernel());
-    let mut recorder = Recorder::begin([
-        "-e",
-        "cpu-clock:u",
-        "--set",
-        "fine={page-faults/period=1/u}",
-        "off",
-        "--set",
-        "more={context-switches:u}",
-        "on",
-        "--on",
-        "line:on",
-        "set fine on",
-        "--on",
-        "line:off",
-        "set fine off; mark gone; snapshot",
-        "--",
-        "sh",
-        "-c",
-        "while :; do sh -c :; done",
-    ]);
+    let sets = ["--set", "fine={page-faults/period=1/u}", "off", "--set", "more={context-switches:u}", "on"];
+    let rules = ["--on", "line:on", "set fine on", "--on", "line:off", "set fine off; mark gone; snapshot"];
+    let mut recorder = Recorder::begin([&["-e", "cpu-clock:u"], &sets[..], &rules, &BUSY].concat());
     recorder.signal("USR2");
     let first = Content::read(Path::new(recorder.says("snapshot")["snapshot"].as_str().unwrap()));
     let faults = |content: &Content| -> u64 {
@@ -410,10 +385,8 @@ fn an_address_in_a_command_is_found_when_it_is_mapped() {
         ("watch:glitch:visits:w once", vec!["sh", "-c", &line], 5),
     ] {
         let ran = flight(folder.path()).args(FAULTS).args(["--on", rule, "--"]).args(&command).run();
-        if ran.err.contains("debug register") {
-            println!("skipped: needs a debug register that is free");
-            return;
-        }
+        let is_watched = !ran.err.contains("debug register");
+        skip_unless!(common::needs("breakpoints", "a debug register that is free", is_watched));
         assert_eq!(ran.code(), status, "{}", ran.err);
         let said: Vec<Value> = ran.text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let fired: Vec<_> = said.iter().filter(|value| value["kind"] == "fired").collect();
@@ -433,18 +406,13 @@ fn a_hit_right_before_the_end_is_a_trigger() {
     let _alone = common::lock(common::DEBUG_REGISTERS);
     let folder = tempfile::tempdir().unwrap();
     let (source, path) = (folder.path().join("last.c"), folder.path().join("last"));
-    std::fs::write(
-        &source,
-        "#include <unistd.h>\nvolatile long last_word;\nint main(void) { last_word = 1; _exit(0); }\n",
-    )
-    .unwrap();
+    let text = "#include <unistd.h>\nvolatile long last_word;\nint main(void) { last_word = 1; _exit(0); }\n";
+    std::fs::write(&source, text).unwrap();
     assert!(Command::new("cc").args(["-g", "-o"]).arg(&path).arg(&source).status().unwrap().success());
     for round in 0..10 {
         let ran = flight(folder.path()).args(FAULTS).args(["--on", "watch:last_word:w", "--"]).args([&path]).run();
-        if ran.err.contains("debug register") {
-            println!("skipped: needs a debug register that is free");
-            return;
-        }
+        let is_watched = !ran.err.contains("debug register");
+        skip_unless!(common::needs("breakpoints", "a debug register that is free", is_watched));
         let said: Vec<Value> = ran.good().text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         for kind in ["fired", "snapshot"] {
             assert!(said.iter().any(|value| value["kind"] == kind), "round {round}: no {kind}: {said:?}");
@@ -481,8 +449,7 @@ fn a_killed_recorder_leaves_nothing_in_the_way() {
     recorder.ask(["dump", "--to", &pid]).run().bad(125, &["is not a recorder of yours"]);
     assert!(!recorder.ask(["list"]).run().good().text().lines().any(|line| line.starts_with(&pid)));
     // The next one sweeps.
-    let words = busy(&[]);
-    let next = Recorder::begin(words);
+    let next = Recorder::begin(busy(&[]));
     if sockets.starts_with("/run") {
         assert!(!socket.exists());
         assert!(!sockets.join(format!("{pid}.sock.lock")).exists());
@@ -494,11 +461,10 @@ fn a_killed_recorder_leaves_nothing_in_the_way() {
 #[test]
 fn the_end_of_a_process_ends_it() {
     skip_unless!(kernel());
-    let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
-    let pid = sleeper.id().to_string();
+    let sleeper = start("sleep", ["600"]).spawn();
+    let pid = sleeper.pid().to_string();
     let recorder = Recorder::begin(["-e", "page-faults:u", "--on", &format!("exit:{pid}"), "-p", &pid]);
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
+    drop(sleeper);
     let snapshot = recorder.says("snapshot");
     assert!(snapshot["causes"][0].as_str().unwrap().contains("has ended"), "{snapshot}");
     recorder.says("ended");
@@ -511,16 +477,13 @@ fn manifest(snapshot: &Path) -> Value {
 
 #[test]
 fn a_wait_is_in_a_snapshot_with_its_part_of_the_time() {
-    if !off_cpu::sees_waits() || !off_cpu::looks_at_tasks() {
-        return;
-    }
+    skip_unless!(off_cpu::sees_waits() && off_cpu::looks_at_tasks());
     // It has slept before, and goes on to sleep.
     let sleeps = start("sleep", ["1000"]).spawn();
     let pid = sleeps.pid().to_string();
     let recorder = Recorder::begin(["--off-cpu", "--keep", "1s", "-p", &pid]);
     eventually("more than is kept", || {
-        let status: Value =
-            serde_json::from_str(&recorder.ask(["status", "-j", "--to", &recorder.pid()]).run().good().text()).unwrap();
+        let status = recorder.ask(["status", "-j", "--to", &recorder.pid()]).run().good().document();
         (status["up_s"].as_f64() > Some(1.5)).then_some(())
     });
     for _ in 0..2 {
@@ -531,11 +494,8 @@ fn a_wait_is_in_a_snapshot_with_its_part_of_the_time() {
         let waits = off_cpu::waits(&snapshot);
         let covered_ns = at("covers_to_ns") - at("covers_from_ns");
         assert_eq!(waits["sleep"], [("[sleep]".to_owned(), covered_ns)].into(), "{manifest}");
-        assert_eq!(
-            (&manifest["waits"]["samples"], at("first_ns")),
-            (&Value::from(1), at("covers_from_ns")),
-            "{manifest}"
-        );
+        let first = (&manifest["waits"]["samples"], at("first_ns"));
+        assert_eq!(first, (&Value::from(1), at("covers_from_ns")), "{manifest}");
     }
     assert!(recorder.end().0.success());
 }
@@ -560,9 +520,7 @@ fn waits_of_a_snapshot_are_as_long_as_the_program_says() {
 
 #[test]
 fn waits_have_no_more_memory_than_rings() {
-    if !off_cpu::sees_waits() {
-        return;
-    }
+    skip_unless!(off_cpu::sees_waits());
     let turns = "while :; do sleep 0.001; done";
     let recorder = Recorder::begin(["--off-cpu=0", "--keep", "32K", "--", "sh", "-c", turns]);
     eventually("more than there is room for", || {
@@ -573,8 +531,6 @@ fn waits_have_no_more_memory_than_rings() {
         assert!(!is_shorter || manifest["window"]["covers_from_ns"] == since_ns, "{manifest}");
         is_shorter.then_some(())
     });
-    flight(recorder.folder.path())
-        .args(["--off-cpu", "-C", "0"])
-        .run()
-        .bad(125, &["waits are of threads", "--off-cpu goes with"]);
+    let of_cpu = flight(recorder.folder.path()).args(["--off-cpu", "-C", "0"]).run();
+    of_cpu.bad(125, &["waits are of threads", "--off-cpu goes with"]);
 }

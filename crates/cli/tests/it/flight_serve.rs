@@ -70,10 +70,7 @@ fn recorders_come_and_go_with_the_configuration() {
 
 #[test]
 fn waits_of_all_threads_are_kept() {
-    skip_unless!(root());
-    if !off_cpu::sees_waits() || !off_cpu::looks_at_tasks() {
-        return;
-    }
+    skip_unless!(root() && off_cpu::sees_waits() && off_cpu::looks_at_tasks());
     let folder = tempfile::tempdir().unwrap();
     let sleeps = common::start("sleep", ["1000"]).spawn();
     let service = Service::with(&recorder("waits", folder.path(), "off_cpu = \"1ms\""));

@@ -3,7 +3,7 @@
 //! `ci/formats/install FOLDER` installs the tools; `PMUX_FORMATS=FOLDER` says where they are. Read first: [`tools`].
 
 use crate::common;
-use crate::common::{CommandResult, SyncDir, kernel, needs, pmux, program, record_faults, role, skip_unless, start};
+use crate::common::{SyncDir, kernel, needs, pmux, program, record_faults, role, skip_unless, start};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -60,10 +60,6 @@ fn leaves(told: &Value) -> BTreeMap<String, u64> {
     leaves.iter().map(|(name, weight)| (name.replace(';', ":"), weight.as_u64().unwrap())).collect()
 }
 
-fn json(ran: &CommandResult) -> Value {
-    serde_json::from_str(&ran.text()).unwrap()
-}
-
 #[test]
 fn published_descriptions_know_all_that_is_written() {
     skip_unless!(kernel() && program("node") && program("python3"));
@@ -72,11 +68,11 @@ fn published_descriptions_know_all_that_is_written() {
     converted(&sync_dir);
     let told = folded(&sync_dir);
     assert!(told.values().sum::<u64>() >= 300);
-    let pprof = json(&start("node", [own("pprof.cjs"), tools.clone(), sync_dir.path("it.pb.gz")]).run().good());
+    let pprof = start("node", [own("pprof.cjs"), tools.clone(), sync_dir.path("it.pb.gz")]).run().good().document();
     assert_eq!(pprof["types"], serde_json::json!(["samples", "page-faults:u"]));
     assert_eq!(leaves(&pprof), told);
     let python = |words: [PathBuf; 2]| start("python3", words).env("PYTHONPATH", tools.join("python"));
-    let trace = json(&python([own("trace.py"), sync_dir.path("it.perfetto-trace")]).run().good());
+    let trace = python([own("trace.py"), sync_dir.path("it.perfetto-trace")]).run().good().document();
     assert_eq!(leaves(&trace), told);
     assert!(trace["kinds"]["track_event"].as_u64().unwrap() > 0, "{}", trace["kinds"]);
     let schema = tools.join("node_modules/speedscope/dist/release/file-format-schema.json");
@@ -104,15 +100,13 @@ fn speedscope_opens_what_it_knows() {
     std::fs::write(sync_dir.path("open.js"), script).unwrap();
     let page = tools.join("node_modules/speedscope/dist/release/index.html");
     let link = format!("file://{}#localProfilePath={}", page.display(), sync_dir.path("open.js").display());
-    let profile = format!("--user-data-dir={}", sync_dir.path("browser").display());
-    let shown = start("chromium", common::BROWSER).args(["--use-gl=angle", "--use-angle=swiftshader"]);
-    let shown = shown.args(["--enable-unsafe-swiftshader", "--virtual-time-budget=20000", "--dump-dom"]);
-    let shown = shown.args([profile, link]).run().good().text();
+    let browser = common::browser(&sync_dir.path("browser"), 20_000);
+    let browser = browser.args(["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]);
+    let shown = browser.args([link]).run().good().text();
     let seen = shown.split_once("data-seen=\"").map(|(_, rest)| rest.split('"').next().unwrap()).unwrap_or_default();
     // A speedscope file has a name of its own.
     let titles =
         ["perf.data - speedscope", "it.pb.gz - speedscope", "it.folded - speedscope", "it.trace.json - speedscope"];
-    let titles: Vec<String> = titles.iter().map(|title| (*title).to_owned()).collect();
     let seen: Vec<String> = seen.split('|').map(|title| title.rsplit('/').next().unwrap().to_owned()).collect();
     assert_eq!(seen, titles);
 }

@@ -7,10 +7,9 @@
 
 use crate::common;
 use crate::common::{
-    Cgroup, CommandResult, SyncDir, has_pmu, kernel, kernel_mode, perf, role, root, skip_unless, start, stat,
+    Cgroup, CommandResult, SyncDir, has_pmu, kernel, kernel_mode, perf, role, root, skip_unless, sleeping, start, stat,
 };
 use pmux_testkit::state_of;
-use std::process::{Child, Command};
 
 /// Events that are counted always, and one that no machine has in a plain run.
 const EVENTS: &str = "page-faults,task-clock,cycles,instructions,branch-misses,minor-faults";
@@ -97,8 +96,8 @@ fn in_user_mode() {
     compare(&["-r", "2", "-e", events], &WORK);
     compare(&["-e", "{page-faults:u,task-clock:u}"], &WORK);
     compare_sets(&["-I", "50", "-e", "task-clock:u"], &["--", "sleep", "0.2"]);
-    let sleeper = Sleeper::new();
-    compare(&["--per-thread", "-p", &sleeper.pid(), "-e", events], &["--", "sleep", "0.01"]);
+    let sleeper = sleeping();
+    compare(&["--per-thread", "-p", &sleeper.pid().to_string(), "-e", events], &["--", "sleep", "0.01"]);
 }
 
 #[test]
@@ -194,38 +193,11 @@ fn intervals() {
     compare_sets(&["-I", "50", "-e", "task-clock"], &command);
 }
 
-/// A process that does nothing.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn new() -> Self {
-        Self(Command::new("sleep").arg("1000").spawn().unwrap())
-    }
-
-    fn pid(&self) -> String {
-        // Once it is called `sleep`, it has begun to sleep, or is about to.
-        let comm = format!("/proc/{}/comm", self.0.id());
-        let state = format!("/proc/{}/stat", self.0.id());
-        common::eventually("sleep", || {
-            let asleep = std::fs::read_to_string(&state).ok()?.contains(") S ");
-            (asleep && std::fs::read_to_string(&comm).ok()? == "sleep\n").then_some(())
-        });
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn processes_and_threads() {
     skip_unless!(ready());
-    let (one, other) = (Sleeper::new(), Sleeper::new());
-    let (one, other) = (one.pid(), other.pid());
+    let sleepers = [sleeping(), sleeping()];
+    let [one, other] = sleepers.each_ref().map(|sleeper| sleeper.pid().to_string());
     let list = format!("{one},{other}");
     let during = ["--", "sleep", "0.01"];
     compare(&["-p", &one, "-e", EVENTS], &during);
@@ -242,19 +214,15 @@ fn a_process_that_does_something() {
     for options in [&["-p"][..], &["--per-thread", "-p"], &["-t"]] {
         let shapes = |program: &str| {
             let sync_dir = SyncDir::new();
-            let words = role::words(&format!("behind:500,{}", sync_dir.path("").display()));
-            let mut child =
-                Command::new(&words[0]).args(&words[1..]).stdout(std::process::Stdio::null()).spawn().unwrap();
+            let mut behind = role::command(&format!("behind:500,{}", sync_dir.text("")));
+            let mut child = behind.stdout(std::process::Stdio::null()).spawn().unwrap();
             let pid = sync_dir.read("here");
             // Its work is that of a thread of the process, and its first thread waits for that.
             common::eventually("the first thread's sleep", || {
                 (state_of(child.id().cast_signed()) == Some('S')).then_some(())
             });
-            let during = format!(
-                "echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done",
-                sync_dir.text("go"),
-                sync_dir.text("done")
-            );
+            let [go, done] = ["go", "done"].map(|name| sync_dir.text(name));
+            let during = format!("echo >'{go}'; while [ ! -e '{done}' ]; do sleep 0.01; done");
             let ran = start(program, ["stat", "-j", "-e", "page-faults:u,task-clock"])
                 .args(options.iter().copied())
                 .args([&pid, "--", "sh", "-c", &during])
@@ -395,11 +363,7 @@ mod on_purpose {
     /// of many has been there for how long is another matter each time.
     #[test]
     fn shares() {
-        skip_unless!(ready());
-        if !has_pmu() {
-            println!("skipped: needs a hardware PMU");
-            return;
-        }
+        skip_unless!(ready() && common::needs("pmu", "a hardware PMU", has_pmu()));
         let many = ["instructions:u"; 40].join(",");
         let (ours, theirs) = both(&["-x,", "-e", &many], &WORK);
         let kinds = |ran: &CommandResult| {

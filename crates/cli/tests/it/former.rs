@@ -8,7 +8,7 @@ use crate::common::records::{Reading, names, on_threads, rename, subscribe};
 use crate::common::service::{Service, own};
 use crate::common::{self, Cgroup, PMUX, SyncDir, eventually, kernel, needs, root, skip_unless, start};
 use crate::flight_serve::{is_on, recorder};
-use crate::shared::{Worker, end, faults, measure, requests};
+use crate::shared::{Worker, ended, faults, measure, requests};
 use std::path::{Path, PathBuf};
 
 /// The folder with `pmux` and `pmux.toml` of the former release.
@@ -44,8 +44,7 @@ fn each_counts_through_the_other() {
             let shown = of(&asking, &["status"], &service).run().good().text();
             assert!(shown.contains("minor-faults:u"), "{shown}");
             worker.works(100);
-            end(&sync_dir);
-            let (with, without) = (with.wait().good(), without.wait().good());
+            let [with, without] = ended(&sync_dir, [with, without]);
             for event in ["page-faults:u", "minor-faults:u"] {
                 assert_eq!(with.value(event), without.value(event), "{config}");
                 assert!(with.value(event) >= 100.0);
@@ -68,8 +67,7 @@ fn cpus_and_cgroups_are_counted() {
         };
         let running = [counts("everywhere", &[]), counts("in_group", &["-G", cgroup.name()])];
         worker.works(100);
-        end(&sync_dir);
-        let [everywhere, in_group] = running.map(|of| of.wait().good().value("page-faults"));
+        let [everywhere, in_group] = ended(&sync_dir, running).map(|ran| ran.value("page-faults"));
         assert!(everywhere >= in_group && in_group >= 100.0, "{everywhere} {in_group}");
     }
 }
@@ -141,8 +139,7 @@ fn counting_goes_on_when_one_replaces_the_other() {
             eventually("it has connected again", || is_back().then_some(()));
             let rest = measure(&sync_dir, "rest", common::stat(["--shared=never"]), &target);
             worker.works(50);
-            end(&sync_dir);
-            let [ran, whole, rest] = [running, whole, rest].map(|of| of.wait().good().err);
+            let [ran, whole, rest] = ended(&sync_dir, [running, whole, rest]).map(|ran| ran.err);
             let (counted, all, at_least) = (faults(&ran), faults(&whole), faults(&rest));
             assert!(counted <= all && at_least >= 50, "{ran}\n{whole}\n{rest}");
             if reads_on {

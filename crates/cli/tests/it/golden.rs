@@ -82,11 +82,8 @@ fn rows_are_those_of_perf() {
     let sync_dir = SyncDir::new();
     for (name, _, sort) in ALL {
         let Some(sort) = sort else { continue };
-        let ours = pmux(["report", "--no-children", "-g", "none", "--sort", sort, "-i"])
-            .args([unpacked(&sync_dir, name)])
-            .run()
-            .good()
-            .text();
+        let words = ["report", "--no-children", "-g", "none", "--sort", sort, "-i"];
+        let ours = pmux(words).args([unpacked(&sync_dir, name)]).run().good().text();
         let theirs = std::fs::read_to_string(golden(&format!("{name}.report"))).unwrap();
         // Of equal rows each program has its own order, and of names that take no room its own width.
         let rows = |text: &str| {
@@ -138,7 +135,7 @@ fn filters_leave_what_perf_told_of_it() {
     let count = theirs(&|words| words[0] == "ls").len();
     for sort in ["comm", "cpu"] {
         let words = ["report", "--json", "--comm", "ls", "--sort", sort, "-i"];
-        let json: serde_json::Value = serde_json::from_str(&pmux(words).args([&file]).run().good().text()).unwrap();
+        let json = pmux(words).args([&file]).run().good().document();
         let events = json["events"].as_array().unwrap().iter();
         let all: u64 = events.map(|event| event["samples"].as_u64().unwrap()).sum();
         assert_eq!(all, count as u64, "{sort}");
@@ -291,8 +288,7 @@ fn every_command_reads_every_recording() {
         let script = run(&["script", "-F", "event", "-i", file]);
         assert_eq!(script.good().text().lines().count() as u64, count, "{name}: script");
         assert_eq!(run(&["script", "-j", "-i", file]).good().text().lines().count() as u64, count, "{name}: script -j");
-        let json: serde_json::Value =
-            serde_json::from_str(&run(&["report", "--json", "-i", file]).good().text()).unwrap();
+        let json = run(&["report", "--json", "-i", file]).good().document();
         let events = json["events"].as_array().unwrap();
         let samples = |event: &serde_json::Value| event["samples"].as_u64().unwrap();
         assert_eq!(events.iter().map(samples).sum::<u64>(), count, "{name}: report");
@@ -306,8 +302,7 @@ fn every_command_reads_every_recording() {
         let folded = run(&["convert", "--to", "folded", "-e", &named(first), "-i", file]).good().text();
         let weights = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
         assert_eq!(Some(weights.sum()), first["period"].as_u64(), "{name}: folded");
-        let speedscope = run(&["convert", "-f", "speedscope", "-i", file]).good().text();
-        let speedscope: serde_json::Value = serde_json::from_str(&speedscope).unwrap();
+        let speedscope = run(&["convert", "-f", "speedscope", "-i", file]).good().document();
         let profiles = speedscope["profiles"].as_array().unwrap();
         let lists = |list: &str| profiles.iter().map(|one| one[list].as_array().unwrap().len() as u64).sum::<u64>();
         assert_eq!((lists("samples"), lists("weights")), (count, count), "{name}: speedscope");
@@ -325,12 +320,8 @@ fn build_ids_are_those_that_perf_lists() {
     let sync_dir = SyncDir::new();
     for (name, ids) in BUILD_IDS {
         let packed = sync_dir.path("it.pb.gz");
-        pmux(["convert", "--to", "pprof", "-i"])
-            .args([unpacked(&sync_dir, name)])
-            .args(["-o"])
-            .args([&packed])
-            .run()
-            .good();
+        let convert = pmux(["convert", "--to", "pprof", "-i"]).args([unpacked(&sync_dir, name)]);
+        convert.args(["-o"]).args([&packed]).run().good();
         let mut bytes = Vec::new();
         GzDecoder::new(std::fs::File::open(&packed).unwrap()).read_to_end(&mut bytes).unwrap();
         for id in ids {

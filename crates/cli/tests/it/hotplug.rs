@@ -6,11 +6,12 @@
 use crate::common;
 use crate::common::hostile::{as_user, open_door, said_by};
 use crate::common::recording::Content;
-use crate::common::service::{Service, on_cpu};
+use crate::common::service::{Service, cpu_clock, on_cpu};
 use crate::common::stolen::Stolen;
-use crate::common::{SyncDir, eventually, stat};
+use crate::common::{SyncDir, eventually, skip_unless, stat};
 use crate::off_cpu;
-use pmux::abi::{Attr, EventType, sw};
+use crate::record::Group;
+use pmux::abi::{Attr, sw};
 use pmux::server_api::shared::wire::{EventOp, Notice, RefusalKind, Reply, Request};
 use pmux_testkit::hotplug::{CpuSwitch, SWITCH};
 
@@ -40,10 +41,8 @@ fn a_watch_of_all_cpus_says_when_one_was_away() {
         // An address of whatever program runs.
         let line = ["0x404060/8:w", "--", "sh", "-c", &off_and_on()].map(str::to_owned);
         let ran = common::pmux(["watch"]).args(options).args(&line).run();
-        if ran.err.contains("debug register") {
-            println!("skipped: needs a debug register that is free");
-            return;
-        }
+        let is_watched = !ran.err.contains("debug register");
+        skip_unless!(common::needs("breakpoints", "a debug register that is free", is_watched));
         ran.good().says(&[" CPU 1 was counted for ", "it was offline once, and is counted again"]);
     }
 }
@@ -76,8 +75,7 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     let Some(switch) = CpuSwitch::take() else { return };
     let service = Service::start();
     let mut client = service.client();
-    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    let handle = client.open(on_cpu(1, &[clock])).handles[0];
+    let handle = client.open(on_cpu(1, &[cpu_clock()])).handles[0];
     client.does(handle, EventOp::Enable);
     switch.turn("0");
     let told = eventually("the CPU's absence is told", || {
@@ -87,11 +85,11 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     assert!(matches!(told, Notice::Lost { handles, .. } if handles == [handle]));
     let counted = client.read(&[handle])[0].totals;
     assert!(counted.value > 0, "what it had counted can be read");
-    let refusal = client.refused(&Request::Open(on_cpu(1, &[clock])));
+    let refusal = client.refused(&Request::Open(on_cpu(1, &[cpu_clock()])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);
     switch.turn("1");
     // At once: the client that asks may have heard of it before the service has.
-    let again = client.open(on_cpu(1, &[clock])).handles[0];
+    let again = client.open(on_cpu(1, &[cpu_clock()])).handles[0];
     client.does(again, EventOp::Enable);
     eventually("it counts", || (client.read(&[again])[0].totals.value > 0).then_some(()));
     assert_eq!(client.read(&[handle])[0].totals, counted);
@@ -103,10 +101,9 @@ fn clients_are_notified_of_an_offline_cpu_once() {
     let Some(_switch) = CpuSwitch::take() else { return };
     let service = Service::start();
     let (mut client, mut conn) = (service.client(), service.client());
-    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    let other = Attr { config: sw::PAGE_FAULTS, ..clock };
+    let other = Attr { config: sw::PAGE_FAULTS, ..cpu_clock() };
     for _ in 0..3 {
-        let handle = client.open(on_cpu(1, &[clock])).handles[0];
+        let handle = client.open(on_cpu(1, &[cpu_clock()])).handles[0];
         client.does(handle, EventOp::Enable);
         std::thread::scope(|scope| {
             scope.spawn(|| std::fs::write(SWITCH, "0").unwrap());
@@ -126,7 +123,7 @@ fn clients_are_notified_of_an_offline_cpu_once() {
         client.close(&[handle]);
         std::fs::write(SWITCH, "1").unwrap();
         let again = eventually("it is counted again", || {
-            let reply = client.ask(&Request::Open(on_cpu(1, &[clock]))).reply;
+            let reply = client.ask(&Request::Open(on_cpu(1, &[cpu_clock()]))).reply;
             if let Reply::Opened(opened) = reply { Some(opened.handles) } else { None }
         });
         client.close(&again);
@@ -142,12 +139,7 @@ fn a_cpu_that_comes_back_goes_on_in_the_rings_of_subscribers() {
     one.enable().unwrap();
     let mut read = Reading::default();
     // Both CPUs are busy, so that the clock of each ticks; no process stays busy for ever.
-    let busy = || {
-        let mut start = common::start("timeout", ["20", "sh", "-c", "while :; do :; done"]);
-        start.command.stdout(std::process::Stdio::null());
-        start.group().spawn()
-    };
-    let mut busy = [(); 3].map(|()| busy());
+    let _busy = [(); 3].map(|()| Group::of(common::start("timeout", ["20", "sh", "-c", "while :; do :; done"])));
     let samples = |one: &mut pmux::Subscription, read: &mut Reading, of: &[u64]| {
         read.take(one);
         read.samples.iter().filter(|sample| sample.2 == 1 && of.contains(&sample.0)).count()
@@ -161,10 +153,6 @@ fn a_cpu_that_comes_back_goes_on_in_the_rings_of_subscribers() {
     assert_ne!(before, again);
     eventually("samples in the same ring", || (samples(&mut one, &mut read, &again) > 20).then_some(()));
     assert_eq!((read.broken_rounds, one.lives()), (0, 1));
-    for busy in &mut busy {
-        common::signal(&format!("-{}", busy.pid()), "KILL");
-        busy.child.wait().unwrap();
-    }
 }
 
 /// What is opened on a CPU that comes waits for its own client's opener; nothing else does, and it is opened when that has answered.
@@ -182,8 +170,7 @@ fn a_cpu_that_comes_back_is_recorded_for_a_user_who_stopped_an_opener() {
     switch.turn("1");
     let mut good = service.client();
     // The service may see the CPU when this one asks: what waits then is not its request.
-    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    let handles = good.open(on_cpu(1, &[clock])).handles;
+    let handles = good.open(on_cpu(1, &[cpu_clock()])).handles;
     for _ in 0..100 {
         assert_eq!(good.ask(&Request::Ping).reply, Reply::Done);
     }

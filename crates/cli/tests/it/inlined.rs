@@ -20,16 +20,13 @@ fn recorded(sync_dir: &SyncDir) -> Option<PathBuf> {
     let (source, program, file) = (sync_dir.path("mill.c"), sync_dir.path("mill"), sync_dir.path("it.data"));
     std::fs::write(&source, PROGRAM).unwrap();
     start("cc", ["-O1", "-g", "-fno-omit-frame-pointer", "-o"]).args([&program, &source]).run().good();
-    let mut start = pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "-g", "-o"]);
-    start.command.arg(&file).arg("--").arg(&program);
-    start.run().good();
+    let words = ["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "-g", "-o"];
+    pmux(words).args([&file]).args(["--"]).args([&program]).run().good();
     Some(file)
 }
 
 fn table(program: &str, file: &Path, options: &[&str]) -> String {
-    let mut start = start(program, ["report", "--stdio", "-i"]);
-    start.command.arg(file).args(options);
-    start.run().good().text()
+    start(program, ["report", "--stdio", "-i"]).args([file]).args(options).run().good().text()
 }
 
 /// The shares of a function: with what it called, and its own.
@@ -65,9 +62,7 @@ fn what_was_inlined_has_rows_and_stands_in_trees() {
     // Programs are told the same, and so is who looks at pictures.
     let json = table(pmux_path, &file, &["-j", "--sort", "symbol"]);
     assert!(json.contains("\"sift (inlined)\""), "{json}");
-    let mut folded = pmux(["convert", "--to", "folded", "-o", "-", "-i"]);
-    folded.command.arg(&file);
-    let folded = folded.run().good().text();
+    let folded = pmux(["convert", "--to", "folded", "-o", "-", "-i"]).args([&file]).run().good().text();
     assert!(folded.lines().any(|line| line.contains(";mill;sift;grind")), "{folded}");
     if perf() {
         let theirs = table("perf", &file, &[]);

@@ -1,7 +1,6 @@
 //! Which recording is read: a file, a folder of snapshots, what is piped in. The same for all who read one.
 
 use crate::common::{SyncDir, kernel, perf, pmux, record_faults, role, root, skip_unless, start, tracefs};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -59,8 +58,7 @@ fn what_two_snapshots_hold_counts_once() {
     // What the recorder says of each stands first, in the table and in JSON.
     let table = pmux(["report", "-i"]).args([&folder]).run().good().text();
     assert!(table.starts_with("# flight-") && table.contains(": snapshot 1, taken for signal USR2, "), "{table}");
-    let report: Value =
-        serde_json::from_str(&pmux(["report", "-j", "-i"]).args([&folder]).run().good().text()).unwrap();
+    let report = pmux(["report", "-j", "-i"]).args([&folder]).run().good().document();
     assert_eq!(report["snapshots"][0]["causes"][0]["what"], "signal USR2");
     assert_eq!(report["snapshots"].as_array().unwrap().len(), 2);
     let samples: u64 =
@@ -115,8 +113,7 @@ fn a_side_of_a_comparison_may_be_a_folder() {
         folder
     };
     let sides = [side("before"), side("after")];
-    let text = pmux(["diff", "-j"]).args(&sides).run().good().text();
-    let told: Value = serde_json::from_str(&text).unwrap();
+    let told = pmux(["diff", "-j"]).args(&sides).run().good().document();
     assert_eq!(told["events"][0]["recordings"], serde_json::json!({ "before": 2, "after": 2 }));
 }
 
@@ -292,14 +289,9 @@ fn all_records_of_a_file_end_alike() {
     }
     for (number, (command, options)) in modes.iter().enumerate() {
         let to = sync_dir.path(&number.to_string());
-        let mut start = pmux([command, "-q"]).env("XDG_RUNTIME_DIR", sync_dir.path("."));
-        start.command.args(options).arg("-o").arg(&to).args([
-            "--",
-            "sh",
-            "-c",
-            "ls / > /dev/null; ls /usr > /dev/null",
-        ]);
-        start.run().good();
+        let start = pmux([command, "-q"]).env("XDG_RUNTIME_DIR", sync_dir.path(".")).args(options);
+        let line = "ls / > /dev/null; ls /usr > /dev/null";
+        start.args(["-o"]).args([&to]).args(["--", "sh", "-c", line]).run().good();
         let files = if to.is_dir() { data_files(&to) } else { vec![to] };
         for file in files {
             let count = strictly(&std::fs::read(&file).unwrap());
@@ -316,9 +308,8 @@ fn what_the_threads_of_perf_wrote_is_one_recording() {
         let folder = sync_dir.path("threads.data");
         let _ = std::fs::remove_dir_all(&folder);
         let work = "for i in 1 2 3 4 5 6 7 8; do ls -R /usr/share/doc > /dev/null & done; wait";
-        let mut recorder = start("perf", ["record", "-q", "-N", "-e", "page-faults:u", "-c", "1", "-o"]);
-        recorder.command.arg(&folder).args(options).args(["--", "sh", "-c", work]);
-        recorder.run().good();
+        let words = ["record", "-q", "-N", "-e", "page-faults:u", "-c", "1", "-o"];
+        start("perf", words).args([&folder]).args(options).args(["--", "sh", "-c", work]).run().good();
         let parts: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|part| part.unwrap().file_name()).collect();
         assert!(parts.len() > 1 && parts.iter().any(|part| part == "data"), "{parts:?}");
         let fields = "comm,tid,time,event,ip";
@@ -340,12 +331,8 @@ fn what_the_threads_of_perf_wrote_is_one_recording() {
             }
             start.run().good();
         }
-        pmux(["convert", "--to", "folded", "--force", "-i"])
-            .args([&folder])
-            .args(["-o"])
-            .args([sync_dir.path("folded")])
-            .run()
-            .good();
+        let convert = pmux(["convert", "--to", "folded", "--force", "-i"]).args([&folder]);
+        convert.args(["-o".into(), sync_dir.path("folded")]).run().good();
         let same = pmux(["diff"]).args([&folder, &folder]).run().good().text();
         assert!(same.contains("page-faults"), "{same}");
     }

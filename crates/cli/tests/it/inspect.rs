@@ -29,8 +29,7 @@ fn events_are_listed_by_kind_with_what_can_be_opened() {
 
 #[test]
 fn lists_are_for_programs_too() {
-    let ran = pmux(["list", "-j"]).run().good();
-    let list: serde_json::Value = serde_json::from_slice(&ran.out).unwrap();
+    let list = pmux(["list", "-j"]).run().good().document();
     let events = list["events"].as_array().unwrap();
     let find = |name: &str| {
         let names = |event: &&serde_json::Value| {
@@ -50,8 +49,7 @@ fn lists_are_for_programs_too() {
         assert!(cycles["reason"].as_str().unwrap().contains("PMU"), "{cycles}");
     }
     if root() && tracefs() {
-        let tracepoints = pmux(["list", "sched:*", "--json"]).run().good();
-        let list: serde_json::Value = serde_json::from_slice(&tracepoints.out).unwrap();
+        let list = pmux(["list", "sched:*", "--json"]).run().good().document();
         let events = list["events"].as_array().unwrap();
         assert!(events.iter().all(|event| event["name"].as_str().unwrap().starts_with("sched:")));
         assert!(events.iter().any(|event| event["name"] == "sched:sched_switch"));
@@ -61,8 +59,7 @@ fn lists_are_for_programs_too() {
 #[test]
 fn what_is_listed_as_open_can_be_counted() {
     skip_unless!(kernel_mode());
-    let ran = pmux(["list", "-j"]).run().good();
-    let list: serde_json::Value = serde_json::from_slice(&ran.out).unwrap();
+    let list = pmux(["list", "-j"]).run().good().document();
     let software: Vec<&str> = list["events"]
         .as_array()
         .unwrap()

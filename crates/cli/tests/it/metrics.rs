@@ -3,7 +3,7 @@
 //! The text is read by a parser of its own, which accepts only what the format allows.
 
 use crate::common;
-use crate::common::service::Service;
+use crate::common::service::{Service, faults, on_task, own};
 use crate::common::{Cgroup, eventually, kernel, needs, root, skip_unless};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -40,7 +40,7 @@ fn serve(lines: &str) -> (Service, SocketAddr) {
     (service, address)
 }
 
-fn address(service: &Service) -> SocketAddr {
+pub(crate) fn address(service: &Service) -> SocketAddr {
     eventually("a place for metrics", || {
         let log = service.log();
         let place = log.rsplit("metrics are at http://").next().filter(|_| log.contains("metrics are at http://"))?;
@@ -164,11 +164,9 @@ fn the_service_s_own_questions_do_not_hide_what_is_saved() {
     skip_unless!(kernel());
     let (service, address) = serve("events = [\"context-switches\", \"cpu-migrations\", \"minor-faults\"]\n");
     scrape(address);
-    let thread = std::fs::read_link("/proc/thread-self").unwrap();
-    let thread = thread.file_name().unwrap().to_str().unwrap().parse().unwrap();
     let mut clients: Vec<_> = (0..3).map(|_| service.client()).collect();
     for client in &mut clients {
-        client.open(common::service::on_task(thread, &[common::service::faults()]));
+        client.open(on_task(own(), &[faults()]));
     }
     assert_eq!(service.status()["saved"]["files"], 2, "{}", service.status());
 }
@@ -256,20 +254,15 @@ fn what_is_wrong_is_said_before_it_serves() {
     skip_unless!(kernel());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pmux.toml");
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap();
-    let _holds = std::net::TcpListener::bind(taken);
     for (text, what) in [
-        ("[metrics]\nlisten = \"0.0.0.0:9464\"\n".to_owned(), "line 2"),
-        ("[metrics]\n\ncgroups = [\"a/../b\"]\n".to_owned(), "line 3"),
-        ("[metrics]\nlisten = \"127.0.0.1:0\"\nevents = [\"no-such-event\"]\n".to_owned(), "metrics.events"),
+        ("[metrics]\nlisten = \"0.0.0.0:9464\"\n", "line 2"),
+        ("[metrics]\n\ncgroups = [\"a/../b\"]\n", "line 3"),
+        ("[metrics]\nlisten = \"127.0.0.1:0\"\nevents = [\"no-such-event\"]\n", "metrics.events"),
     ] {
         std::fs::write(&file, text).unwrap();
-        let mut pmux = Command::new(common::PMUX);
-        pmux.args(["serve", "--config"]).arg(&file).arg("--socket").arg(folder.path().join("p.sock"));
-        let output = pmux.output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && error.contains(what), "{what}: {error}");
+        let serve = common::pmux(["serve", "--config"]).args([&file]);
+        let ran = serve.args(["--socket".into(), folder.path().join("p.sock")]).run();
+        assert!(!ran.status.success() && ran.err.contains(what), "{what}: {}", ran.err);
     }
 }
 
@@ -281,7 +274,7 @@ fn a_token_opens_the_metrics() {
     let file = folder.path().join("token");
     let write = |token: &str, mode| {
         std::fs::write(&file, token).unwrap();
-        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        common::set_mode(&file, mode);
     };
     write("the-first-of-three-tokens\n", 0o600);
     let lines = format!("[metrics]\nlisten = \"0.0.0.0:0\"\ntoken_file = \"{}\"\n", file.display());
@@ -359,9 +352,7 @@ fn the_machine_and_cgroups_are_counted_and_never_less() {
     let of_cgroup = value(&ran, "pmux_cgroup_event_total", &faults).unwrap();
     assert!(of_cgroup > 100.0, "{of_cgroup}");
     // One that comes and goes.
-    let below = cgroup.path.join("short");
-    std::fs::create_dir(&below).unwrap();
-    let short = Cgroup { path: below };
+    let short = cgroup.below("short");
     let named = format!("{of}/short");
     eventually("the new one is looked for", || {
         run_in(&short, "/bin/true");

@@ -125,9 +125,7 @@ fn tracefs_is_mounted_where_it_is_not() {
     let nowhere = "umount -a -t tracefs,debugfs; grep -q tracefs /proc/self/mounts && exit 9";
     let listed = format!("{nowhere}; \"$0\" list sched:sched_switch && grep tracefs /proc/self/mounts");
     let ran = start("unshare", ["-m", "sh", "-c", &listed, PMUX]).run();
-    if !needs("root", "tracefs, mounted by a test", ran.code() == 0) {
-        return;
-    }
+    skip_unless!(needs("root", "tracefs, mounted by a test", ran.code() == 0));
     let text = ran.text();
     assert!(text.contains("sched:sched_switch") && text.contains("/sys/kernel/tracing"), "{text}");
     let listed = format!("{nowhere}; setpriv --reuid 65534 --clear-groups -- \"$0\" list sched:sched_switch");
@@ -234,8 +232,7 @@ fn what_a_killed_command_has_left_in_tracefs_goes() {
     let pid = running.pid().to_string();
     let killed = where_tracefs_is(true, &["stat", "-e", &probe, "-p", &pid]).spawn();
     common::eventually("the probe is there", || (!left_in_tracefs().is_empty()).then_some(()));
-    killed.signal("KILL");
-    killed.wait();
+    drop(killed);
     assert!(left_in_tracefs().contains("pmux/"));
     calls.under(where_tracefs_is(true, &["stat", "-e", &probe]));
     assert_eq!(left_in_tracefs(), "");

@@ -58,10 +58,9 @@ pub(crate) fn looks_at_tasks() -> bool {
 
 /// Records a program that writes where the recording is.
 fn record(off_cpu: &str, file: &Path, words: &[&str]) -> CommandResult {
-    let ran = pmux(["record", off_cpu, "-m", "8M", "-o"]).args([file]).args(["--"]).args(words);
-    let mut ran = ran;
-    ran.command.current_dir(file.parent().unwrap());
-    ran.run().good()
+    let mut record = pmux(["record", off_cpu, "-m", "8M", "-o"]).args([file]).args(["--"]).args(words);
+    record.command.current_dir(file.parent().unwrap());
+    record.run().good()
 }
 
 pub(crate) fn truths(text: &str) -> BTreeMap<String, Truth> {
@@ -79,8 +78,7 @@ pub(crate) fn truths(text: &str) -> BTreeMap<String, Truth> {
 
 /// What a recording tells. What ran is left out.
 pub(crate) fn waits(file: &Path) -> Waits {
-    let ran = pmux(["report", "--wall", "--json", "-s", "comm,symbol", "-i"]).args([file]).run().good();
-    let report: Value = serde_json::from_str(&ran.text()).unwrap();
+    let report = report(file, &["--wall", "-s", "comm,symbol"]);
     let events = report["events"].as_array().unwrap();
     assert_eq!((events.len(), &events[0]["name"]), (1, &Value::from("wall-clock")));
     let mut waits = Waits::new();
@@ -188,9 +186,7 @@ fn short_waits_are_added_up() {
 #[test]
 fn targets_are_recorded() {
     let sync_dir = SyncDir::new();
-    if example(&sync_dir).is_none() {
-        return;
-    }
+    skip_unless!(example(&sync_dir).is_some());
     let file = sync_dir.path("w.data");
     for whose in ["-p", "-t", "-a"] {
         let sleeper = start("sleep", ["100"]).spawn();
@@ -252,8 +248,7 @@ fn waits_that_do_not_end_are_told() {
         let (main, locked) = (of("[pipe or socket]"), of("[lock]"));
         assert_eq!((main.len(), &main, &of("read")), (1, &locked, &main), "{told}");
         assert!(main[0] >= 500_000_000, "{main:?}");
-        let locks = pmux(["report", "--locks", "-j", "-i"]).args([&file]).run().good();
-        let locks: Value = serde_json::from_str(&locks.text()).unwrap();
+        let locks = report(&file, &["--locks"]);
         assert_eq!(locks["locks"][0]["total_ns"], main[0], "{locks}");
         assert!(locks["locks"][0]["address"].is_string(), "{locks}");
         // Nothing is there before the waits: times count from their beginning.
@@ -269,9 +264,7 @@ fn waits_that_do_not_end_are_told() {
 #[test]
 fn what_runs_all_the_time_does_not_wait() {
     let sync_dir = SyncDir::new();
-    if example(&sync_dir).is_none() || !looks_at_tasks() {
-        return;
-    }
+    skip_unless!(example(&sync_dir).is_some() && looks_at_tasks());
     let runs = start("sh", ["-c", "while :; do :; done"]).spawn();
     let file = sync_dir.path("runs.data");
     // How long it has waited for a CPU, as the kernel says.
@@ -306,9 +299,7 @@ fn what_can_not_be_is_refused() {
     }
     let ran = pmux(["record", "--off-cpu=soon", "--", "true"]).run();
     assert!(ran.err.contains("expected a time, such as 500ms"), "{}", ran.err);
-    if example(&sync_dir).is_none() {
-        return;
-    }
+    skip_unless!(example(&sync_dir).is_some());
     let ran = pmux(["record", "--off-cpu", "-C", "0", "-o"]).args([&file]).args(["--", "true"]).run();
     assert!(ran.err.contains("waits are of threads"), "{}", ran.err);
     if program("setpriv") {
@@ -319,9 +310,8 @@ fn what_can_not_be_is_refused() {
 }
 
 /// What `report` tells programs.
-fn report(file: &Path, words: &[&str]) -> Value {
-    let ran = pmux(["report", "--json", "-i"]).args([file]).args(words).run().good();
-    serde_json::from_str(&ran.text()).unwrap()
+pub(crate) fn report(file: &Path, words: &[&str]) -> Value {
+    pmux(["report", "--json", "-i"]).args([file]).args(words).run().good().document()
 }
 
 fn sum_of(rows: &[Value]) -> u64 {
@@ -337,10 +327,7 @@ fn wall_time_is_looked_at() {
     record("--off-cpu", &file, &[example.to_str().unwrap()]);
     let terminal = Terminal::new(&sync_dir, 110, 24);
     let words = format!("clear; '{PMUX}' report --wall --no-children -i {}; echo ended $?", sync_dir.text("w.data"));
-    let look = || {
-        terminal.write(&words);
-        terminal.press(&["Enter"]);
-    };
+    let look = || terminal.enter(&words);
     look();
     let screen = terminal.shows(&["  wall-clock  ", "[lock]", "[sleep]"]);
     assert!(!screen.contains("offcpu-time") && !screen.contains("of 4)"), "one event: {screen}");
@@ -529,9 +516,7 @@ fn a_timeline_draws_waits_and_who_ended_them() {
 #[test]
 fn who_waited_for_a_cpu_and_who_ran_there() {
     let sync_dir = SyncDir::new();
-    if example(&sync_dir).is_none() || !program("taskset") {
-        return;
-    }
+    skip_unless!(example(&sync_dir).is_some() && program("taskset"));
     let file = sync_dir.path("q.data");
     let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
     // By names of their own: other tests have shells, too.
@@ -542,11 +527,8 @@ fn who_waited_for_a_cpu_and_who_ran_there() {
     let of =
         |nice: &str, name: &str| format!("{nice} taskset -c {cpu} '{}' -c '{spin}' & ", sync_dir.path(name).display());
     let line = format!("{}{}wait", of("", "spin-one"), of("nice -n 3", "spin-two"));
-    pmux(["record", "--off-cpu=0", "-a", "-F", "2000", "-o"])
-        .args([&file])
-        .args(["--", "sh", "-c", &line])
-        .run()
-        .good();
+    let words = ["record", "--off-cpu=0", "-a", "-F", "2000", "-o"];
+    pmux(words).args([&file]).args(["--", "sh", "-c", &line]).run().good();
     let queue = report(&file, &["--runqueue"]);
     let rows = |key: &str| queue[key].as_array().unwrap();
     let all = report(&file, &["-e", "runqueue-time", "-g", "none"])["events"][0]["period"].as_u64();

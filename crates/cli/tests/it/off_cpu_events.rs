@@ -3,7 +3,6 @@
 use crate::common::stolen::Stolen;
 use crate::common::{PMUX, Start, SyncDir, eventually, kernel, pmux, program, root, skip_unless, start};
 use crate::off_cpu::{self, are_as_long_as_they_were, are_for_what_they_are_made, compiled, unseen_ns, waits};
-use serde_json::Value;
 use std::path::Path;
 
 const NOTE: &str =
@@ -82,8 +81,7 @@ fn what_hangs_and_what_begins_late_is_seen() {
     });
     let file = sync_dir.path("hang.data");
     record(&["--off-cpu", "-p", &pid], &file).args(["--", "sleep", "0.5"]).run().good();
-    let told = pmux(["report", "--wall", "--json", "-s", "tid", "-i"]).args([&file]).run().good();
-    let told: Value = serde_json::from_str(&told.text()).unwrap();
+    let told = off_cpu::report(&file, &["--wall", "-s", "tid"]);
     let rows = told["events"][0]["rows"].as_array().unwrap();
     let of: Vec<u64> = rows.iter().filter_map(|row| row["self"]["period"].as_u64()).collect();
     assert!(of.len() == 2 && of[0] == of[1] && of[0] >= 500_000_000, "{told}");
@@ -91,8 +89,7 @@ fn what_hangs_and_what_begins_late_is_seen() {
     let turns = start("sh", ["-c", "while :; do sleep 0.05; done"]).spawn();
     let all = sync_dir.path("all.data");
     record(&["--off-cpu", "-a"], &all).args(["--", "sleep", "0.5"]).run().good();
-    let told = pmux(["report", "--wall", "--json", "-s", "tid,symbol", "-i"]).args([&all]).run().good();
-    let told: Value = serde_json::from_str(&told.text()).unwrap();
+    let told = off_cpu::report(&all, &["--wall", "-s", "tid,symbol"]);
     let rows = told["events"][0]["rows"].as_array().unwrap().iter();
     let kinds: Vec<&str> = rows
         .filter(|row| row["tid"] == turns.pid())

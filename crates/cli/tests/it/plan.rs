@@ -1,17 +1,13 @@
 //! `pmux plan`: how events would fit.
 
 use crate::common;
-use crate::common::{CommandResult, Start, has_pmu, kernel, pmux, skip_unless};
+use crate::common::{Start, has_pmu, kernel, pmux, skip_unless};
 use serde_json::{Value, json};
 
 const TWELVE: &str = "cycles,instructions,branches,branch-misses,cache-misses,cache-references,r1b,r2c,r3d,r4e,r5f,r60";
 
 fn plan(arguments: &[&str]) -> Start {
     pmux(["plan"]).args(arguments).env("LC_ALL", "C")
-}
-
-fn data(ran: &CommandResult) -> Value {
-    serde_json::from_slice(&ran.out).unwrap()
 }
 
 fn shares(plan: &Value) -> Vec<(u64, u64)> {
@@ -26,7 +22,7 @@ fn shares(plan: &Value) -> Vec<(u64, u64)> {
 fn twelve_events_on_so_many_counters_are_seen_exactly_so_many_twelfths_of_the_time() {
     for counters in 1..=12 {
         let number = counters.to_string();
-        let plan = data(&plan(&["--counters", &number, "-e", TWELVE, "-j"]).run().good());
+        let plan = plan(&["--counters", &number, "-e", TWELVE, "-j"]).run().good().document();
         let expected = if counters == 12 { (1, 1) } else { (counters, 12) };
         assert_eq!(shares(&plan), vec![expected; 12], "{counters} counters");
         let turns = plan["turns"].as_array().unwrap();
@@ -62,10 +58,11 @@ fn profiles_know_fixed_counters() {
     let fits = "{r1,r2,r3,r4,cycles,instructions,ref-cycles}";
     plan(&["--machine", "intel-skylake", "-e", fits]).run().good();
     assert_eq!(plan(&["--machine", "amd-zen", "-e", fits]).run().code(), 1);
-    let two = data(&plan(&["--machine", "intel-skylake", "--counters", "1", "-e", "r1,r2,cycles", "-j"]).run().good());
+    let two =
+        plan(&["--machine", "intel-skylake", "--counters", "1", "-e", "r1,r2,cycles", "-j"]).run().good().document();
     // Those who compete are first as often as each other; cycles has a counter of its own.
     assert_eq!(shares(&two), [(3, 6), (3, 6), (1, 1)]);
-    let lab = data(&plan(&["--machine", "lab", "-a", "-e", "cycles,instructions", "-j"]).run().good());
+    let lab = plan(&["--machine", "lab", "-a", "-e", "cycles,instructions", "-j"]).run().good().document();
     assert_eq!((&lab["kernel_events"], &lab["machine"]["cpus"]), (&json!(8), &json!(4)));
     let wide = plan(&["--machine", "lab", "--cpus", "256", "-a", "-e", "cycles"]).run().good().text();
     assert!(wide.contains("On 256 CPUs that makes 256 kernel events."), "{wide}");
@@ -77,7 +74,7 @@ fn profiles_know_fixed_counters() {
 
 #[test]
 fn turns_are_shown_as_many_as_wanted() {
-    let long = data(&plan(&["--counters", "1", "-e", "r1,r2", "--ticks", "5", "-j"]).run().good());
+    let long = plan(&["--counters", "1", "-e", "r1,r2", "--ticks", "5", "-j"]).run().good().document();
     assert_eq!(long["turns"], json!([[0], [1], [0], [1], [0]]));
     let text = plan(&["--counters", "1", "-e", "r1,r2", "--ticks", "5"]).run().good().text();
     assert!(text.ends_with("\n5 turns; they repeat after 2\n 1  r1  #.#.#\n 2  r2  .#.#.\n"), "{text}");
@@ -90,18 +87,14 @@ fn turns_are_shown_as_many_as_wanted() {
 fn software_events_need_no_other_machine() {
     let text = plan(&["-e", "page-faults,context-switches,task-clock"]).run().good().text();
     assert!(text.starts_with("3 events need no counter: they are seen all the time.\n"), "{text}");
-    let tool = data(&plan(&["-e", "page-faults,duration_time", "-j"]).run().good());
+    let tool = plan(&["-e", "page-faults,duration_time", "-j"]).run().good().document();
     assert!(tool["events"].as_array().unwrap().iter().all(|event| event["fate"] == "always"), "{tool}");
     assert_eq!(tool["machine"]["this_machine"], true);
 }
 
 #[test]
 fn where_counters_are_not_known_another_machine_is_asked_for() {
-    skip_unless!(kernel());
-    if has_pmu() {
-        println!("skipped: needs a machine without a hardware PMU");
-        return;
-    }
+    skip_unless!(kernel() && common::without_pmu());
     let example = "pmux plan --counters 6 -e '{cycles,page-faults}'";
     let asks = ["no hardware PMU", "--counters N", example, "--machine PROFILE", "arm-neoverse"];
     assert_eq!(plan(&["-e", "{cycles,page-faults}"]).run().bad(125, &asks).text(), "");
@@ -117,7 +110,7 @@ fn where_counters_are_not_known_another_machine_is_asked_for() {
 fn the_counters_of_this_machine_are_tried() {
     skip_unless!(kernel() && common::needs("pmu", "a hardware PMU", has_pmu()));
     let many = vec!["cycles"; 64].join(",");
-    let turns = data(&plan(&["-j", "-e", &many]).run().good());
+    let turns = plan(&["-j", "-e", &many]).run().good().document();
     assert_eq!(turns["machine"]["this_machine"], true);
     let room = turns["pmus"].as_array().unwrap().iter().map(|pmu| &pmu["room"]).find(|room| room["kind"] == "counters");
     let room = room.unwrap();
@@ -132,7 +125,7 @@ fn the_counters_of_this_machine_are_tried() {
 fn debug_registers_that_are_free_are_what_fits() {
     skip_unless!(kernel());
     let _alone = common::lock(common::DEBUG_REGISTERS);
-    let one = data(&plan(&["-j", "-e", "mem:0x1000:w:u"]).run().good());
+    let one = plan(&["-j", "-e", "mem:0x1000:w:u"]).run().good().document();
     let mut rooms = one["pmus"].as_array().unwrap().iter().map(|pmu| &pmu["room"]);
     let room = rooms.find(|room| room["kind"] == "debug-registers");
     let Some(free) = room.and_then(|room| room["data"].as_u64()) else {

@@ -3,13 +3,14 @@
 //! What it is: `dist/grafana`, tried with the programs that it is made for; Debian's package `prometheus` has both.
 
 use crate::common::service::Service;
-use crate::common::{eventually, kernel, needs, skip_unless};
+use crate::common::{Killed, eventually, kernel, needs, skip_unless};
+use crate::metrics;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 fn grafana() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/grafana").canonicalize().unwrap()
@@ -38,15 +39,8 @@ fn http(address: &str, path: &str, body: &str) -> Option<String> {
 }
 
 struct Prometheus {
-    child: Child,
+    _child: Killed,
     address: String,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Prometheus {
@@ -67,7 +61,7 @@ impl Prometheus {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut prometheus = Self { child, address: String::new() };
+        let mut prometheus = Self { _child: Killed(child), address: String::new() };
         prometheus.address = eventually("Prometheus listens", || {
             let log = std::fs::read_to_string(folder.join("prometheus.log")).unwrap();
             let place = log.split("\"Listening on\" address=").nth(1)?;
@@ -112,10 +106,7 @@ fn prometheus_takes_the_numbers_and_the_dashboard_s_queries_have_answers() {
     let service = Service::with(
         "[metrics]\nlisten = \"127.0.0.1:0\"\nevents = [\"page-faults\", \"context-switches\"]\nnode_exporter_names = true\n",
     );
-    let target = eventually("a place for metrics", || {
-        let log = service.log();
-        Some(log.split_once("metrics are at http://")?.1.split_once("/metrics")?.0.to_owned())
-    });
+    let target = metrics::address(&service).to_string();
     let text = http(&target, "/metrics", "").unwrap();
     promtool(&["check", "metrics"], &text);
     promtool(&["check", "rules", "pmux.rules.yml"], "");

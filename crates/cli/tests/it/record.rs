@@ -5,7 +5,8 @@
 use crate::common;
 use crate::common::recording::Content;
 use crate::common::{
-    Cgroup, Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, skip_unless, start, tracefs,
+    Cgroup, Start, SyncDir, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, skip_unless,
+    start, tracefs,
 };
 use crate::stat_targets::Worker;
 use linux_perf_data::PerfFileReader;
@@ -14,9 +15,7 @@ use std::path::Path;
 
 /// `pmux record -o FILE` with these arguments.
 fn record<A: AsRef<std::ffi::OsStr>>(file: &Path, arguments: impl IntoIterator<Item = A>) -> Start {
-    let mut start = pmux(["record", "-o"]);
-    start.command.arg(file).args(arguments);
-    start
+    pmux(["record", "-o"]).args([file]).args(arguments)
 }
 
 /// What `perf` says of a file. It must have nothing to complain of.
@@ -43,33 +42,25 @@ fn all_of_perf_reads(file: &Path) {
 }
 
 /// A process group that is gone when this is dropped, also by a panic.
-struct Group(common::Running);
+pub(crate) struct Group(common::Running);
 
 impl Group {
-    fn of(start: Start) -> Self {
+    pub(crate) fn of(start: Start) -> Self {
         Self(start.group().spawn())
-    }
-
-    fn end(&mut self) {
-        let _ = std::process::Command::new("kill").args(["-s", "KILL", "--", &format!("-{}", self.0.pid())]).status();
-        let _ = self.0.child.wait();
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.end();
+        let _ = std::process::Command::new("kill").args(["-s", "KILL", "--", &format!("-{}", self.0.pid())]).status();
+        let _ = self.0.child.wait();
     }
-}
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().unwrap()
 }
 
 #[test]
 fn json_says_what_was_written() {
     skip_unless!(kernel());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.data");
     let line = "echo of the command >&2; i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; exit 3";
     let ran = record(&file, ["--json", "-e", "cpu-clock:u", "--", "sh", "-c", line]).run();
@@ -92,7 +83,7 @@ fn json_says_what_was_written() {
 #[test]
 fn a_command_is_recorded_and_its_file_is_read_by_others() {
     skip_unless!(kernel());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.data");
     let line = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; exit 3";
     let ran = record(&file, ["-e", "cpu-clock:u", "-g", "--", "sh", "-c", line]).run();
@@ -122,7 +113,7 @@ fn a_command_is_recorded_and_its_file_is_read_by_others() {
 #[test]
 fn each_of_ten_thousand_names_is_there() {
     skip_unless!(kernel());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     for extra in [&[][..], &["-z"]] {
         let file = folder.path().join("names.data");
         let mut words: Vec<OsString> = ["-e", "page-faults:u", "-m", "4M"].map(OsString::from).to_vec();
@@ -151,7 +142,7 @@ fn each_of_ten_thousand_names_is_there() {
 #[test]
 fn every_hit_of_a_tracepoint_is_a_sample() {
     skip_unless!(kernel_mode() && root() && tracefs());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.data");
     // Each name that is given is one call of write(2).
     let mut words: Vec<OsString> =
@@ -170,45 +161,32 @@ fn every_hit_of_a_tracepoint_is_a_sample() {
 #[test]
 fn a_pipe_is_read_as_it_is_written() {
     skip_unless!(kernel());
-    let ran = pmux([
-        "record",
-        "-o",
-        "-",
-        "-e",
-        "cpu-clock:u",
-        "--",
-        "sh",
-        "-c",
-        "echo not in the pipe; for i in 1 2 3; do :; done",
-    ]);
-    let output = { ran }.command.output().unwrap();
-    assert!(output.status.success());
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("not in the pipe"),
-        "a command's text goes to standard error"
-    );
-    let content = Content::of(PerfFileReader::parse_pipe(&output.stdout[..]).unwrap());
+    let line = "echo not in the pipe; for i in 1 2 3; do :; done";
+    // A command's text goes to standard error.
+    let ran = pmux(["record", "-o", "-", "-e", "cpu-clock:u", "--", "sh", "-c", line]).run().good();
+    let ran = ran.says(&["not in the pipe"]);
+    let content = Content::of(PerfFileReader::parse_pipe(&ran.out[..]).unwrap());
     assert!(content.comms.iter().any(|name| name == "sh"), "{content:?}");
     if perf() {
-        start("perf", ["script", "--show-task-events", "-i", "-"]).input(output.stdout).run().good();
+        start("perf", ["script", "--show-task-events", "-i", "-"]).input(ran.out).run().good();
     }
 }
 
 #[test]
 fn what_was_written_can_be_read_after_kill_9() {
     skip_unless!(kernel());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     for round in 0..2 {
         // Not the same twice: what the last one has written would be taken for what this one writes.
         let file = folder.path().join(format!("killed.{round}"));
         let line = "while :; do :; done";
-        let mut group = Group::of(record(&file, ["-e", "cpu-clock:u", "-F", "999", "--", "sh", "-c", line]));
+        let group = Group::of(record(&file, ["-e", "cpu-clock:u", "-F", "999", "--", "sh", "-c", line]));
         // Not by its size: each BPF program that is loaded meanwhile leaves a record, too.
         let written = eventually("samples are written", || {
             let samples = Content::look(&file)?.samples;
             (samples > 0).then_some(samples)
         });
-        group.end();
+        drop(group);
         let content = Content::read(&file);
         assert!(content.samples >= written, "{written} were there: {content:?}");
         if perf() {
@@ -221,7 +199,7 @@ fn what_was_written_can_be_read_after_kill_9() {
 #[test]
 fn a_full_disk_keeps_what_fits() {
     skip_unless!(root() && program("unshare"));
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     // A file system of its own that only the recorder sees, with room for what is there before the first sample.
     let script = "mount -t tmpfs -o size=4m none \"$0\" && shift 0 && \"$1\" record -e cpu-clock -F 5000 -a -g -o \"$0/f.data\" -- \
                   sleep 30; echo status $?; cp \"$0/f.data\" \"$2\"";
@@ -244,7 +222,7 @@ fn a_full_disk_keeps_what_fits() {
 #[test]
 fn recorders_at_the_same_time_do_not_spoil_each_other() {
     skip_unless!(kernel() && root());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let files = ["outer", "middle", "inner"].map(|name| folder.path().join(name));
     // Each runs the next one; each hit is a sample of all, and the last one loads BPF programs, of which all are told.
     let record = |file: &Path, arguments: &[&str]| {
@@ -274,19 +252,16 @@ fn all_of_perf_reads_but_build_ids(file: &Path) {
 #[test]
 fn threads_of_a_process_come_and_go() {
     skip_unless!(kernel());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("p.data");
-    let sync_dir = folder.path().join("door");
-    std::fs::create_dir(&sync_dir).unwrap();
-    let role = format!("crowd:20,{}", sync_dir.display());
-    let words = role::words(&role);
+    let sync_dir = SyncDir::new();
+    let words = role::words(&format!("crowd:20,{}", sync_dir.text("")));
     let mut target = Group::of(start(&words[0], &words[1..]));
-    eventually("its threads are there", || sync_dir.join("here").exists().then_some(()));
-    let pid = std::fs::read_to_string(sync_dir.join("here")).unwrap().trim().to_owned();
+    let pid = sync_dir.read("here");
     let running = record(&file, ["-e", "page-faults:u", "-c", "1", "-p", &pid]).spawn();
     // Its first thread touches a page now and then: with the first of these in the file, all events are on.
     eventually("it records", || (Content::look(&file)?.samples > 0).then_some(()));
-    std::fs::write(sync_dir.join("go"), "\n").unwrap();
+    sync_dir.post("go");
     target.0.child.wait().unwrap();
     // It ends when its process does.
     running.wait().good();
@@ -307,7 +282,7 @@ fn all_of(folder: &tempfile::TempDir) -> Vec<Content> {
 #[test]
 fn a_recording_goes_on_in_other_files() {
     skip_unless!(kernel());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("s.data");
     // Each signal after what the one before has done.
     let wait = |count: usize| {
@@ -333,7 +308,7 @@ fn a_recording_goes_on_in_other_files() {
 fn samples_of_several_cgroups_say_which() {
     skip_unless!(kernel_mode() && root());
     let (Some(first), Some(second)) = (Cgroup::make("rec-one"), Cgroup::make("rec-two")) else { return };
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("g.data");
     let busy = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
     let go = |cgroup: &Cgroup| format!("echo $$ >{}; {busy}", cgroup.path.join("cgroup.procs").display());
@@ -357,7 +332,7 @@ fn samples_of_several_cgroups_say_which() {
 #[test]
 fn an_older_file_is_kept() {
     skip_unless!(kernel());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.data");
     std::fs::write(&file, "older").unwrap();
     record(&file, ["-e", "page-faults:u", "--", "true"]).run().good();
@@ -368,7 +343,7 @@ fn an_older_file_is_kept() {
 #[test]
 fn it_ends_at_a_size() {
     skip_unless!(kernel());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("m.data");
     let line = "while :; do :; done";
     record(&file, ["-e", "cpu-clock:u", "-F", "5000", "--max-size", "64K", "--", "sh", "-c", line]).run();
@@ -385,7 +360,7 @@ fn it_ends_at_a_size() {
 #[test]
 fn everything_at_once() {
     skip_unless!(kernel_mode() && root());
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.data");
     // Long enough for some samples after the first 20 ms.
     let line =
@@ -410,7 +385,7 @@ fn everything_at_once() {
 
 #[test]
 fn wrong_wishes_are_told() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.data");
     pmux(["record"]).run().bad(125, &["nothing to record: give a command"]);
     pmux(["record", "--", "no-such-command-here"]).run().bad(127, &["no-such-command-here"]);
@@ -426,7 +401,7 @@ fn wrong_wishes_are_told() {
 #[test]
 fn files_that_run_out_are_told() {
     skip_unless!(kernel() && program("sh"));
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.data");
     let line = "ulimit -n 12; exec \"$0\" record -e page-faults:u,minor-faults:u,major-faults:u,cpu-clock:u,task-clock:u -o \"$1\" -- true";
     let ran = start("sh", [OsString::from("-c"), line.into(), common::PMUX.into(), file.into_os_string()]).run();
@@ -436,33 +411,17 @@ fn files_that_run_out_are_told() {
 #[test]
 fn an_unprivileged_user_records_its_own_programs() {
     skip_unless!(root() && needs("setpriv", "setpriv", common::is_installed("setpriv")));
-    let folder = folder();
-    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let folder = common::folder_with(0o777);
     let program = folder.path().join("pmux");
     common::copy_of(common::PMUX, &program);
     let file = folder.path().join("u.data");
-    let as_unprivileged = |words: &[&str]| {
-        let mut all = vec!["--reuid=65534", "--regid=65534", "--clear-groups"];
-        all.push(program.to_str().unwrap());
-        all.extend(words);
-        start("setpriv", all).run()
-    };
-    let ran = as_unprivileged(&[
-        "record",
-        "-e",
-        "cpu-clock",
-        "-o",
-        file.to_str().unwrap(),
-        "--",
-        "sh",
-        "-c",
-        "for i in 1 2 3; do :; done",
-    ]);
-    let ran = ran.good();
+    let as_unprivileged = |words: &[&str]| common::unprivileged().args([&program]).args(words).run();
+    let (name, line) = (file.to_str().unwrap(), "for i in 1 2 3; do :; done");
+    let ran = as_unprivileged(&["record", "-e", "cpu-clock", "-o", name, "--", "sh", "-c", line]).good();
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
     if paranoid.trim().parse::<i32>().unwrap() > 1 {
         assert!(ran.err.contains("records user mode only"), "{}", ran.err);
-        let all = as_unprivileged(&["record", "-a", "-e", "cpu-clock", "-o", file.to_str().unwrap(), "--", "true"]);
+        let all = as_unprivileged(&["record", "-a", "-e", "cpu-clock", "-o", name, "--", "true"]);
         all.bad(125, &["perf_event_paranoid", "what helps:"]);
     }
     assert!(Content::read(&file).comms.iter().any(|name| name == "sh"));
@@ -473,14 +432,10 @@ fn an_unprivileged_user_records_its_own_programs() {
 fn what_is_recorded_through_the_service_is_opened_once() {
     skip_unless!(root());
     let service = common::service::Service::start();
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let files = ["one.data", "two.data"].map(|name| folder.path().join(name));
     let words = ["--shared=always", "-a", "-g", "-e", "cpu-clock", "-F", "997", "--", "sleep", "2"];
-    let running = files.each_ref().map(|file| {
-        let mut start = record(file, words);
-        start.command.env("PMUX_SOCKET", service.socket());
-        start.spawn()
-    });
+    let running = files.each_ref().map(|file| record(file, words).env("PMUX_SOCKET", service.socket()).spawn());
     let status =
         eventually("both record", || Some(service.status()).filter(|status| status["records"]["subscriptions"] == 2));
     let cpus = pmux::CpuList::parse_kernel(status["cpus"].as_str().unwrap()).unwrap().len();
@@ -511,13 +466,12 @@ fn what_is_recorded_through_the_service_is_opened_once() {
 fn threads_that_come_and_go_are_recorded_through_the_service() {
     skip_unless!(root());
     let service = common::service::Service::start();
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("chains.data");
     let worker = Worker::new("chains:20");
     let words = ["--shared=always", "-e", "cpu-clock", "-F", "997", "-p", &worker.pid, "--", "sleep", "0.2"];
-    let mut start = record(&file, words);
-    start.command.env("PMUX_SOCKET", service.socket());
-    start.run().good().says(&["records through the service", "wrote "]);
+    let ran = record(&file, words).env("PMUX_SOCKET", service.socket()).run().good();
+    ran.says(&["records through the service", "wrote "]);
     drop(worker);
     service.is_empty();
 }
@@ -526,13 +480,9 @@ fn threads_that_come_and_go_are_recorded_through_the_service() {
 fn what_is_not_shared_is_told_or_recorded_all_the_same() {
     skip_unless!(root());
     let service = common::service::Service::start();
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.data");
-    let with = |words: &[&str]| {
-        let mut start = record(&file, words);
-        start.command.env("PMUX_SOCKET", service.socket());
-        start.run()
-    };
+    let with = |words: &[&str]| record(&file, words).env("PMUX_SOCKET", service.socket()).run();
     let clock = ["-e", "cpu-clock", "-F", "997"];
     let command = with(&[&["--shared=always"], &clock[..], &["--", "true"]].concat());
     assert!(command.err.contains("--shared=never"), "{}", command.err);
@@ -540,8 +490,7 @@ fn what_is_not_shared_is_told_or_recorded_all_the_same() {
     with(&[&["--shared=auto"], &clock[..], &["--", "true"]].concat()).good().says(&["wrote "]);
     assert!(file.exists());
     let missing_socket = folder.path().join("missing");
-    let mut start = record(&file, [&["--shared=always", "-a"], &clock[..], &["--", "true"]].concat());
-    start.command.env("PMUX_SOCKET", &missing_socket);
-    let ran = start.run();
+    let start = record(&file, [&["--shared=always", "-a"], &clock[..], &["--", "true"]].concat());
+    let ran = start.env("PMUX_SOCKET", &missing_socket).run();
     assert!(ran.err.contains("no sharing service") && !ran.status.success(), "{}", ran.err);
 }

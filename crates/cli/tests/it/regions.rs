@@ -50,8 +50,7 @@ pub(crate) fn play(kind: &str) {
         }),
         "processes" => {
             touching("work", 0, 1);
-            let words = role::words("regions:within");
-            assert!(std::process::Command::new(&words[0]).args(&words[1..]).status().unwrap().success());
+            assert!(role::command("regions:within").status().unwrap().success());
         }
         "closes" => {
             // As programs do that close what they did not open.
@@ -118,9 +117,8 @@ pub(crate) fn play(kind: &str) {
 }
 
 fn costs(kind: &str, events: &str) -> (Costs, CommandResult) {
-    let mut start = pmux(["stat", "--regions", "-j", "-e", events, "--"]);
-    start.command.args(role::words(&format!("regions:{kind}")));
-    let ran = start.run();
+    let start = pmux(["stat", "--regions", "-j", "-e", events, "--"]);
+    let ran = start.args(role::words(&format!("regions:{kind}"))).run();
     let mut costs = Costs::new();
     for line in ran.json() {
         let Some(name) = line["region"].as_str() else { continue };
@@ -229,9 +227,8 @@ fn nothing_is_counted_without_being_asked_for() {
 
 /// The recording of a program's regions: how `pmux report -j` sums them up.
 fn recorded(file: &Path, options: &[&str], kind: &str) -> (BTreeMap<String, (u64, u64, u64)>, CommandResult) {
-    let mut start = pmux(["record", "--regions", "-e", "cpu-clock:u", "-o", file.to_str().unwrap()]);
-    start.command.args(options).arg("--").args(role::words(&format!("regions:{kind}")));
-    let ran = start.run();
+    let start = pmux(["record", "--regions", "-e", "cpu-clock:u", "-o"]).args([file]).args(options);
+    let ran = start.args(["--"]).args(role::words(&format!("regions:{kind}"))).run();
     (sums(file), ran)
 }
 
@@ -242,8 +239,7 @@ fn sums(file: &Path) -> BTreeMap<String, (u64, u64, u64)> {
     if ran.err.contains("no sample matches") {
         return BTreeMap::new();
     }
-    let report = ran.good();
-    let report: serde_json::Value = serde_json::from_str(&report.text()).unwrap();
+    let report = ran.good().document();
     let rows = report["events"][0]["rows"].as_array().into_iter().flatten();
     let sum = |row: &serde_json::Value| {
         let own = |key: &str| row["self"][key].as_u64().unwrap();
@@ -272,10 +268,8 @@ fn a_recording_has_the_time_of_each_region() {
     // Compressed, and in a pipe.
     let (packed, _) = recorded(&file, &["-z"], "within");
     assert_eq!((packed["outer"].0, packed["inner"].0, packed["warm"].0), (1, 2, 1));
-    let mut start = pmux(["record", "--regions", "-e", "cpu-clock:u", "-o", "-", "--"]);
-    start.command.args(role::words("regions:within"));
-    let piped = start.command.output().unwrap();
-    std::fs::write(&file, &piped.stdout).unwrap();
+    let start = pmux(["record", "--regions", "-e", "cpu-clock:u", "-o", "-", "--"]);
+    std::fs::write(&file, start.args(role::words("regions:within")).run().out).unwrap();
     assert_eq!(self::sums(&file)["inner"].0, 2);
 }
 

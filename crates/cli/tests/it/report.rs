@@ -11,16 +11,13 @@ use std::path::PathBuf;
 fn recorded(sync_dir: &SyncDir, options: &[&str]) -> PathBuf {
     let file = sync_dir.path("it.data");
     let load = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; ls -R /usr/share > /dev/null";
-    let mut start = pmux(["record", "-q", "-o"]);
-    start.command.arg(&file).args(options).args(["--", "sh", "-c", load]);
-    start.run().good();
+    let start = pmux(["record", "-q", "-o"]).args([&file]).args(options);
+    start.args(["--", "sh", "-c", load]).run().good();
     file
 }
 
 fn read(command: &str, file: &std::path::Path, options: &[&str]) -> CommandResult {
-    let mut start = pmux([command, "-i"]);
-    start.command.arg(file).args(options);
-    start.run().good()
+    pmux([command, "-i"]).args([file]).args(options).run().good()
 }
 
 /// The objects of standard output, one a line.
@@ -196,10 +193,8 @@ fn the_events_of_a_group_stand_side_by_side() {
     if perf() {
         // A function may have several names: programs have one.
         let by_program = ["--stdio", "--sort", "comm,dso"];
-        let mut start = start("perf", ["report", "-i"]);
-        start.command.arg(&file).args(by_program);
-        let theirs = shares(&start.run().good().text());
-        assert_eq!(shares(&read("report", &file, &by_program).text()), theirs);
+        let theirs = start("perf", ["report", "-i"]).args([&file]).args(by_program).run().good();
+        assert_eq!(shares(&read("report", &file, &by_program).text()), shares(&theirs.text()));
     }
 }
 
@@ -263,8 +258,6 @@ fn parts_of_a_recording_add_up() {
     for command in ["report", "script"] {
         pmux([command, "-e", "no-such", "-i"]).args([&file]).run().bad(125, &["no event no-such", "cpu-clock:u"]);
         pmux([command, "--from", "2", "--to", "1", "-i"]).args([&file]).run().bad(125, &["--to must be later"]);
-    }
-    for command in ["report", "script"] {
         pmux([command, "--from", "1000", "-i"]).args([&file]).run().bad(125, &["no sample matches", "--from"]);
     }
 }
@@ -335,9 +328,8 @@ fn what_has_no_time_shows_none() {
     skip_unless!(kernel() && perf());
     let sync_dir = SyncDir::new();
     let file = sync_dir.path("it.data");
-    let mut start = start("perf", ["record", "-q", "-N", "--no-timestamp", "-e", "page-faults:u", "-c", "1", "-o"]);
-    start.command.arg(&file).args(["--", "ls", "/"]);
-    start.run().good();
+    let words = ["record", "-q", "-N", "--no-timestamp", "-e", "page-faults:u", "-c", "1", "-o"];
+    start("perf", words).args([&file]).args(["--", "ls", "/"]).run().good();
     let text = read("script", &file, &[]).text();
     assert!(text.lines().count() > 5 && !text.contains("0.000000"), "{text}");
     assert!(text.lines().all(|line| line.contains(" page-faults:u: ")), "{text}");
@@ -370,13 +362,10 @@ fn what_a_signal_handler_returns_to_has_its_name() {
     let sync_dir = SyncDir::new();
     let (source, program, file) = (sync_dir.path("it.c"), sync_dir.path("it"), sync_dir.path("it.data"));
     std::fs::write(&source, SIGNALLED).unwrap();
-    start("cc", ["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o"])
-        .args([&program, &source])
-        .run()
-        .good();
-    let mut start = pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "1000", "-g", "-o"]);
-    start.command.arg(&file).arg("--").arg(&program);
-    start.run().good();
+    let words = ["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o"];
+    start("cc", words).args([&program, &source]).run().good();
+    let words = ["record", "-q", "-e", "cpu-clock:u", "-F", "1000", "-g", "-o"];
+    pmux(words).args([&file]).args(["--"]).args([&program]).run().good();
     let lines = read("script", &file, &["-F", "ip,sym,symoff"]).text();
     assert!(lines.contains(" handle+") && lines.contains(" back_to_work+0x0"), "{lines}");
 }
@@ -433,7 +422,7 @@ fn call_chains_that_break_off_are_said() {
     }
     let said = read("script", &file, &["-F", "comm"]).err;
     assert!(!said.contains("break off"), "{said}");
-    let told: serde_json::Value = serde_json::from_str(&read("report", &file, &["-j"]).text()).unwrap();
+    let told = read("report", &file, &["-j"]).document();
     let broken = &told["broken_chains"];
     // The first page has other variables as well, and the last one may be shared.
     let most = &broken["modules"][0];

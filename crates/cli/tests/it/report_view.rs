@@ -7,8 +7,7 @@ use std::process::Command;
 
 /// Shows a recording; the shell tells how it ended.
 fn report(terminal: &Terminal, file: &Path, options: &str) {
-    terminal.write(&format!("clear; '{PMUX}' report -i '{}' {options}; echo ended $?", file.display()));
-    terminal.press(&["Enter"]);
+    terminal.enter(&format!("clear; '{PMUX}' report -i '{}' {options}; echo ended $?", file.display()));
 }
 
 /// Two threads that touch pages, in a function of their own.
@@ -128,8 +127,7 @@ fn it_stops_and_goes_on() {
     terminal.shows(&["Stopped"]);
     terminal.leaves(&["q quit"]);
     terminal.is_a_shell();
-    terminal.write("fg");
-    terminal.press(&["Enter"]);
+    terminal.enter("fg");
     terminal.shows(&["page-faults", "q quit"]);
     terminal.press(&["?"]);
     terminal.shows(&["Everywhere"]);
@@ -151,8 +149,7 @@ fn colours_are_left_out_with_no_color() {
     };
     assert!(coloured(""));
     assert!(!coloured("--color never"));
-    terminal.write("export NO_COLOR=1");
-    terminal.press(&["Enter"]);
+    terminal.enter("export NO_COLOR=1");
     assert!(!coloured(""));
 }
 
@@ -173,8 +170,7 @@ fn what_is_wrong_is_said_on_the_ordinary_screen() {
     terminal.press(&["q"]);
     terminal.shows(&["ended 0"]);
     // Keys come from the terminal, and the recording from elsewhere.
-    terminal.write(&format!("clear; cat '{}' | '{PMUX}' report -i -; echo ended $?", file.display()));
-    terminal.press(&["Enter"]);
+    terminal.enter(&format!("clear; cat '{}' | '{PMUX}' report -i -; echo ended $?", file.display()));
     terminal.shows(&["page-faults", "everything", "q quit"]);
     terminal.press(&["q"]);
     terminal.shows(&["ended 0"]);

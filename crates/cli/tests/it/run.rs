@@ -4,7 +4,6 @@ use crate::common::{SyncDir, kernel, perf, pmux, program, role, root, skip_unles
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
 /// `pmux run` with these words before the command.
 pub(super) fn run(options: &[&str], command: Vec<OsString>) -> crate::common::Start {
@@ -124,11 +123,11 @@ fn signals_reach_the_command() {
 #[test]
 fn rights_are_those_of_the_caller() {
     skip_unless!(root() && program("setpriv"));
-    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let folder = crate::common::folder_with(0o755);
     let copy = |name: &str, from: &str, mode: u32| {
         let path = folder.path().join(name);
         crate::common::copy_of(from, &path);
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        crate::common::set_mode(&path, mode);
         path
     };
     let (own, caller) = (copy("pmux", crate::common::PMUX, 0o755), folder.path().join("caller"));
@@ -471,10 +470,8 @@ fn equal_events_of_a_process_are_one_of_the_kernel() {
     let sync_dir = SyncDir::new();
     let of_target = |name: &str| format!("{} $target", agent(&sync_dir, name));
     let [one, other, third] = ["one", "other", "third"].map(of_target);
-    let script = format!(
-        "sleep 1000 & target=$!; echo $target >'{}'; {one} & {other} & {third} & wait",
-        sync_dir.text("target")
-    );
+    let target = sync_dir.text("target");
+    let script = format!("sleep 1000 & target=$!; echo $target >'{target}'; {one} & {other} & {third} & wait");
     let running = run(&["--explain"], with_agents(&script)).group().spawn();
     ["one", "other", "third"].iter().for_each(|name| _ = sync_dir.read(name));
     // One that counts, and one that says whether children count as well.
@@ -512,7 +509,7 @@ fn programs_share_through_the_service() {
 #[test]
 fn a_supervisor_with_more_rights_lends_none() {
     skip_unless!(root() && program("setpriv"));
-    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let folder = crate::common::folder_with(0o755);
     let caller = folder.path().join("caller");
     role::copy(&caller);
     let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"].map(OsString::from);

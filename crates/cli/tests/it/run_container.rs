@@ -1,7 +1,9 @@
 //! Programs in containers, which know nothing of pmux: `pmux run --container`, and `pmux serve` as the seccomp agent.
 
 use crate::common::service::Service;
-use crate::common::{CommandResult, PMUX, Running, SyncDir, eventually, needs, program, role, skip_unless, start};
+use crate::common::{
+    CommandResult, PMUX, Running, SyncDir, eventually, folder_with, needs, program, role, set_mode, skip_unless, start,
+};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write as _;
@@ -28,7 +30,7 @@ struct Host {
 
 impl Host {
     fn new(service: &Service) -> Self {
-        let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+        let folder = folder_with(0o755);
         let caller = folder.path().join("program");
         fs::create_dir(&caller).unwrap();
         role::copy(&caller.join("caller"));
@@ -48,8 +50,7 @@ impl Host {
             }),
         };
         let filter = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/oci/pmux.jq");
-        let made = start("jq", ["-f", filter]).input(before.to_string()).run().good();
-        let mut made: Value = serde_json::from_str(&made.text()).unwrap();
+        let mut made = start("jq", ["-f", filter]).input(before.to_string()).run().good().document();
         assert_eq!(made["listenerPath"], "/run/pmux/seccomp.sock");
         made["listenerPath"] = self.agent.to_str().unwrap().into();
         made
@@ -115,7 +116,7 @@ impl Host {
     fn door(&self, name: &str) -> SyncDir {
         let folder = self.folder.path().join(name).join("door");
         fs::create_dir_all(&folder).unwrap();
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        set_mode(&folder, 0o777);
         SyncDir::at(folder)
     }
 }

@@ -5,8 +5,8 @@
 
 use crate::common;
 use crate::common::role::{look_at, touch};
-use crate::common::service::{Service, ServiceClient, faults, on_cpu, on_task, own};
-use crate::common::{SyncDir, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
+use crate::common::service::{Service, ServiceClient, cpu_clock, faults, on_cpu, on_task, own};
+use crate::common::{Killed, SyncDir, eventually, has_pmu, kernel, needs, pmux, role, root, signal, skip_unless};
 use pmux::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::server_api::shared::listener::Listener;
 use pmux::server_api::shared::page::{Base, Page};
@@ -121,13 +121,12 @@ fn equal_questions_cost_one_counter() {
 fn a_passed_file_says_the_same_as_the_service() {
     let Some(service) = Service::of_root("") else { return };
     let (mut early, mut late) = (service.client(), service.client());
-    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    let first = early.open(on_cpu(0, &[clock])).handles[0];
+    let first = early.open(on_cpu(0, &[cpu_clock()])).handles[0];
     early.does(first, EventOp::Enable);
     std::thread::sleep(Duration::from_millis(5));
     let served = late.welcome.as_ref().unwrap().page.unwrap();
     let page = Page::map(late.page.as_ref().unwrap(), served.entries).unwrap();
-    let mut answer = late.ask(&Request::Open(on_cpu(0, &[clock])));
+    let mut answer = late.ask(&Request::Open(on_cpu(0, &[cpu_clock()])));
     let Reply::Opened(opened) = answer.reply else { panic!("{:?}", answer.reply) };
     let (handle, entry) = (opened.handles[0], opened.entries[0]);
     let [described] = &opened.files[..] else { panic!("{opened:?}") };
@@ -174,8 +173,7 @@ fn its_state_is_a_page_or_json() {
     ] {
         assert!(page.contains(part), "{part}:\n{page}");
     }
-    let text = pmux(["status", "-j"]).env("PMUX_SOCKET", socket).run().good().text();
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let json = pmux(["status", "-j"]).env("PMUX_SOCKET", socket).run().good().document();
     assert_eq!(json["events"]["asked"], 1);
     let line = &json["counters"][0];
     assert_eq!((&line["pmu"], &line["wanted"], &line["in_use"]), (&"software".into(), &1.into(), &1.into()), "{json}");
@@ -193,9 +191,7 @@ fn its_state_is_a_page_or_json() {
 
 #[test]
 fn it_tells_how_many_counters_are_free() {
-    if !root() || !needs("pmu", "a hardware PMU", has_pmu()) {
-        return;
-    }
+    skip_unless!(root() && needs("pmu", "a hardware PMU", has_pmu()));
     // Also where the kernel takes the turns, as it does where nothing is said.
     let service = Service::start();
     let mut client = service.client();
@@ -215,9 +211,7 @@ fn it_tells_how_many_counters_are_free() {
 
 #[test]
 fn turns_are_taken_where_counters_run_out() {
-    if !kernel() || !needs("pmu", "a hardware PMU", has_pmu()) {
-        return;
-    }
+    skip_unless!(kernel() && needs("pmu", "a hardware PMU", has_pmu()));
     let service = Service::with("[counting]\nturns = \"engine\"\n");
     let mut client = service.client();
     let user = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
@@ -233,9 +227,7 @@ fn turns_are_taken_where_counters_run_out() {
             other => panic!("{other:?}"),
         }
     }
-    if !needs("pmu", "so many events of the PMU", handles.len() > 16) {
-        return;
-    }
+    skip_unless!(needs("pmu", "so many events of the PMU", handles.len() > 16));
     for &handle in &handles {
         client.does(handle, EventOp::Enable);
     }
@@ -280,12 +272,11 @@ fn a_killed_client_leaves_nothing() {
     let Some(service) = Service::of_kernel("") else { return };
     let before = service.files();
     let sync_dir = SyncDir::new();
-    let words = role::words(&format!("holds-events:20,{},{}", service.socket().display(), sync_dir.text("")));
-    let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
+    let role = format!("holds-events:20,{},{}", service.socket().display(), sync_dir.text(""));
+    let child = Killed(role::command(&role).stdout(Stdio::null()).spawn().unwrap());
     sync_dir.read("here");
     assert_eq!(service.status()["events"]["asked"], 20);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
     service.is_empty();
     eventually("files are closed", || (service.files() <= before).then_some(()));
 }
@@ -317,9 +308,7 @@ fn two_at_one_place_are_one_too_many() {
 
 #[test]
 fn a_failed_listen_is_explained() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = tempfile::tempdir().unwrap();
     let serve = |path: &std::path::Path| pmux(["serve", "--socket", path.to_str().unwrap()]).run();
     let missing = folder.path().join("missing/p.sock");
@@ -350,7 +339,6 @@ fn a_configuration_is_checked() {
     check().bad(1, &["pmux.toml: `metrics.events`", "page-fautls", "did you mean page-faults"]);
     std::fs::write(&path, "[rights]\nsystem_wide = [\"no-such-group\"]\n").unwrap();
     check().bad(1, &["pmux.toml", "no-such-group"]);
-    check().bad(1, &["no-such-group"]);
     std::fs::write(&path, "[limits]\nclients = 7\n").unwrap();
     assert!(!check().good().says(&["pmux.toml is right"]).err.contains("systemctl"));
     std::fs::write(&path, "[metrics]\nlisten = \"127.0.0.1:0\"\n[rights]\nsystem_wide = [\"root\"]\n").unwrap();
@@ -405,17 +393,14 @@ fn it_reads_its_configuration_anew() {
 
 #[test]
 fn a_socket_can_be_handed_over() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.sock");
     let listener = Listener::bind(&path, 0o600).unwrap();
     let socket = listener.as_fd().try_clone_to_owned().unwrap();
     let line = format!("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec '{}' serve", common::PMUX);
     let mut child = Command::new("sh").args(["-c", &line]).stdin(socket).stderr(Stdio::null()).spawn().unwrap();
-    let mut client = ServiceClient::connect(&path);
-    client.greet();
+    let mut client = ServiceClient::greeted(&path);
     client.open(on_task(own(), &[faults()]));
     signal(&child.id().to_string(), "TERM");
     assert!(child.wait().unwrap().success());
@@ -426,12 +411,11 @@ fn a_socket_can_be_handed_over() {
 fn a_task_that_has_gone_is_gone() {
     let Some(service) = Service::of_kernel("") else { return };
     let mut client = service.client();
-    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    let pid = i32::try_from(child.id()).unwrap();
+    let child = Killed(Command::new("sleep").arg("1000").spawn().unwrap());
+    let pid = i32::try_from(child.0.id()).unwrap();
     let handle = client.open(on_task(pid, &[faults()])).handles[0];
     client.does(handle, EventOp::Enable);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
     client.read(&[handle]);
     let refusal = client.refused(&Request::Open(on_task(pid, &[faults()])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 3), "{}", refusal.text);
@@ -442,11 +426,10 @@ fn a_task_that_has_gone_is_gone() {
 fn cpus_are_counted_and_their_absence_told() {
     let Some(service) = Service::of_root("") else { return };
     let mut client = service.client();
-    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    let handle = client.open(on_cpu(0, &[clock])).handles[0];
+    let handle = client.open(on_cpu(0, &[cpu_clock()])).handles[0];
     client.does(handle, EventOp::Enable);
     eventually("the CPU's clock goes", || (client.read(&[handle])[0].totals.value > 0).then_some(()));
-    let refusal = client.refused(&Request::Open(on_cpu(9999, &[clock])));
+    let refusal = client.refused(&Request::Open(on_cpu(9999, &[cpu_clock()])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);
 }
 
@@ -454,12 +437,9 @@ fn cpus_are_counted_and_their_absence_told() {
 fn cgroups_are_counted_by_their_folders() {
     let Some(service) = Service::of_root("") else { return };
     let folder = std::path::Path::new("/sys/fs/cgroup");
-    if !needs("cgroup", "cgroup v2 on /sys/fs/cgroup", folder.join("cgroup.procs").exists()) {
-        return;
-    }
+    skip_unless!(needs("cgroup", "cgroup v2 on /sys/fs/cgroup", folder.join("cgroup.procs").exists()));
     let mut client = service.client();
-    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    let mut open = on_cpu(0, &[clock]);
+    let mut open = on_cpu(0, &[cpu_clock()]);
     open.narrowing = pmux::server_api::shared::wire::Narrowing::Cgroup;
     let named = |place: &std::path::Path, path: &str| {
         let seen = std::fs::metadata(place).unwrap();
@@ -497,18 +477,14 @@ fn the_unit_allows_the_calls_of_the_service() {
 
 #[test]
 fn the_manifest_of_kubernetes_is_right() {
-    if !common::program("kubernetes-validate") {
-        return;
-    }
+    skip_unless!(common::program("kubernetes-validate"));
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/kubernetes/pmux.yaml");
     common::start("kubernetes-validate", ["--strict", manifest]).run().good();
 }
 
 #[test]
 fn the_units_of_systemd_are_right() {
-    if !common::program("systemd-analyze") {
-        return;
-    }
+    skip_unless!(common::program("systemd-analyze"));
     let folder = tempfile::tempdir().unwrap();
     let units = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd");
     // A template has no name of its own.
@@ -534,8 +510,7 @@ fn others_that_hold_events_are_listed() {
     let holder = common::start(&words[0], &words[1..]).spawn();
     let process = sync_dir.arrived_pid();
     let others = |socket: &std::path::Path| {
-        let ran = pmux(["status", "--others", "-j", "--socket"]).args([socket]).run().good();
-        let status: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
+        let status = pmux(["status", "--others", "-j", "--socket"]).args([socket]).run().good().document();
         let own = i64::from(service.pid());
         let all = status["others"]["list"].as_array().unwrap().clone();
         assert!(all.iter().all(|other| status["service"].is_null() || other["process"] != own), "{status}");
@@ -549,11 +524,8 @@ fn others_that_hold_events_are_listed() {
     others(&service.socket());
     // They are there without a service as well.
     others(&service.folder().join("none"));
-    pmux(["status", "--others", "--socket"])
-        .args([service.folder().join("none")])
-        .run()
-        .good()
-        .says(&["no sharing service"]);
+    let none = pmux(["status", "--others", "--socket"]).args([service.folder().join("none")]).run().good();
+    none.says(&["no sharing service"]);
     sync_dir.post("go");
     holder.wait();
 }

@@ -4,7 +4,7 @@ use crate::common;
 use crate::common::hostile::{self, as_user, said_by};
 use crate::common::role::touch;
 use crate::common::service::{Service, faults, hello, on_task, own};
-use crate::common::{SyncDir, eventually, kernel, needs, pmux, role, root, signal, stat};
+use crate::common::{Killed, SyncDir, eventually, kernel, needs, pmux, role, root, signal, skip_unless, stat};
 use pmux::abi::{Attr, AttrFlags, EventType, Sampling};
 use pmux::server_api::shared::channel::Channel;
 use pmux::server_api::shared::wire::{
@@ -53,7 +53,8 @@ fn hostile_bytes_are_an_error_for_their_sender() {
     let _ = empty.send(&[]);
     let files = service.files();
     let mut wrong = service.stranger();
-    let odd = Hello { oldest_version: NEWEST_VERSION + 1, newest_version: NEWEST_VERSION + 9, ..hello_words() };
+    let Request::Hello(usual) = hello() else { panic!("it is a hello") };
+    let odd = Hello { oldest_version: NEWEST_VERSION + 1, newest_version: NEWEST_VERSION + 9, ..usual };
     assert_eq!(wrong.refused(&Request::Hello(odd)).kind(), RefusalKind::Version);
     touch(600, 10);
     assert!(good.read(&[handle])[0].totals.value >= 10);
@@ -80,9 +81,7 @@ fn closing_tracepoints_holds_up_no_answer() {
     let folder = std::path::Path::new("/sys/kernel/tracing/events/syscalls");
     let ids = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let ids: Vec<_> = ids.filter_map(|entry| std::fs::read_to_string(entry.path().join("id")).ok()).take(150).collect();
-    if !needs("tracefs", "tracepoints of system calls in /sys/kernel/tracing", ids.len() == 150) {
-        return;
-    }
+    skip_unless!(needs("tracefs", "tracepoints of system calls in /sys/kernel/tracing", ids.len() == 150));
     let mut good = service.client();
     let list = service.folder().join("ids");
     std::fs::write(&list, ids.concat()).unwrap();
@@ -147,9 +146,7 @@ fn a_client_that_leaves_while_its_opener_stands_has_no_place() {
 
 #[test]
 fn what_one_user_takes_is_not_all() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let limits = "[limits]\nclients = 40\nclients_per_user = 12\nevents_per_client = 64\nevents = 1000\n\
                   events_per_user = 200\nrings_kib_per_user = 192\n[records]\nkernel_ring_kib = 16\n";
     let service = Service::with(limits);
@@ -192,9 +189,7 @@ fn what_one_user_takes_is_not_all() {
 fn a_root_without_rights_is_a_user() {
     let limits =
         "[limits]\nclients = 40\nclients_per_user = 12\nevents_per_user = 200\n[records]\nkernel_ring_kib = 16\n";
-    if !root() || !needs("root", "setpriv(1)", common::is_installed("setpriv")) {
-        return;
-    }
+    skip_unless!(root() && needs("root", "setpriv(1)", common::is_installed("setpriv")));
     let service = Service::with(limits);
     let sync_dir = hostile::open_door();
     let mut root = service.client();
@@ -221,9 +216,7 @@ fn a_root_without_rights_is_a_user() {
 /// Subordinate numbers have no budgets of their own, also those that were given after the service began.
 #[test]
 fn subordinate_numbers_share_their_users_budget() {
-    if !root() || !needs("subuid", "/etc/subuid", std::path::Path::new("/etc/subuid").exists()) {
-        return;
-    }
+    skip_unless!(root() && needs("subuid", "/etc/subuid", std::path::Path::new("/etc/subuid").exists()));
     let script = "printf '[limits]\\nclients_per_user = 12\\n[records]\\nkernel_ring_kib = 16\\n' >pmux.toml; : >subuid; chmod 755 .; \
                   exec unshare -m sh -c 'mount --bind subuid /etc/subuid && \
                   exec \"$0\" serve --socket p.sock --config pmux.toml 2>log' \"$0\"";
@@ -281,13 +274,6 @@ fn the_state_is_told_however_long_it_is() {
     assert!(text.contains("shared counters: "), "{text}");
 }
 
-fn hello_words() -> Hello {
-    match hello() {
-        Request::Hello(hello) => hello,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn what_is_not_counting_is_not_shared() {
     let Some(service) = Service::of_kernel("") else { return };
@@ -331,8 +317,8 @@ fn a_client_that_does_not_read_is_cut_off() {
 fn a_stopped_client_stops_no_other() {
     let Some(service) = Service::of_kernel("") else { return };
     let sync_dir = SyncDir::new();
-    let words = role::words(&format!("holds-events:5,{},{}", service.socket().display(), sync_dir.text("")));
-    let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
+    let role = format!("holds-events:5,{},{}", service.socket().display(), sync_dir.text(""));
+    let mut child = role::command(&role).stdout(Stdio::null()).spawn().unwrap();
     sync_dir.read("here");
     signal(&child.id().to_string(), "STOP");
     let mut client = service.client();
@@ -388,9 +374,7 @@ fn there_are_only_so_many_clients() {
 /// A user who may write into the folder can take the socket and its lock away, and a second service can then listen there.
 #[test]
 fn a_service_that_clients_do_not_find_any_more_ends() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let mut first = Service::start();
     let mut client = first.client();
     let lock = first.socket().with_extension("sock.lock");
@@ -398,23 +382,19 @@ fn a_service_that_clients_do_not_find_any_more_ends() {
     std::fs::remove_file(lock).unwrap();
     let mut second = Command::new(common::PMUX);
     second.arg("serve").arg("--socket").arg(first.socket()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut second = second.spawn().unwrap();
+    let _second = Killed(second.spawn().unwrap());
     let bye = |reply: &Reply| matches!(reply, Reply::Notice(Notice::Bye { .. }));
     assert!(client.until_the_end().iter().any(bye), "its clients are told");
     first.says("was taken away or replaced");
     assert_ne!(first.end(), 0);
     // What is there now is the second one's.
     eventually("the second one listens", || Channel::connect(&first.socket()).ok());
-    second.kill().unwrap();
-    second.wait().unwrap();
 }
 
 /// The service stops also where its log is not read.
 #[test]
 fn a_full_log_does_not_keep_the_service_from_stopping() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     // The pipe is filled by another process, so that not one line of the service fits.
     let script = "exec 3<>pipe; dd if=/dev/zero of=pipe bs=4096 oflag=nonblock count=1000 2>dd; \
                   exec \"$0\" serve --socket p.sock --config pmux.toml 2>&3";

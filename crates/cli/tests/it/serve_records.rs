@@ -1,16 +1,15 @@
 //! Records through `pmux serve`: one event of the kernel, and all who asked read what it writes.
 
-use crate::common;
 use crate::common::hostile::{as_user, said_by};
 use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename, subscribe};
 use crate::common::role::{self, touch};
-use crate::common::service::{Service, ServiceClient, faults, on_task, own};
-use crate::common::{SyncDir, eventually, signal};
+use crate::common::service::{Service, ServiceClient, bytes_of, faults, on_task, own};
+use crate::common::{Killed, SyncDir, eventually, signal};
 use pmux::StreamRequest;
 use pmux::abi::{Attr, AttrFlags, SampleFormat, Sampling};
 use pmux::server_api::shared::wire::{EventOp, Handle, RefusalKind, Reply, Request, Scope, Subscribe};
 use std::os::fd::AsRawFd;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 const USER: u32 = 65_533;
@@ -141,19 +140,18 @@ fn a_stopped_or_killed_client_delays_no_other() {
     let mut good = subscribe(&service, &on_threads(vec![own()], names()));
     good.enable().unwrap();
     let sync_dir = SyncDir::new();
-    let words = role::words(&format!("subscribes:{},{},{}", own(), service.socket().display(), sync_dir.text("")));
-    let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
+    let role = format!("subscribes:{},{},{}", own(), service.socket().display(), sync_dir.text(""));
+    let child = Killed(role::command(&role).stdout(Stdio::null()).spawn().unwrap());
     sync_dir.read("here");
     assert_eq!((service.status()["records"]["subscriptions"].clone(), sources(&service)), (2.into(), cpus(&service)));
-    signal(&child.id().to_string(), "STOP");
+    signal(&child.0.id().to_string(), "STOP");
     let all: Vec<_> = (0..3000).map(|number| format!("n{number}")).collect();
     let mut read = Reading::default();
     for part in all.chunks(100) {
         rename(part);
         read.take(&mut good);
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
     eventually("it is gone", || (service.status()["records"]["subscriptions"] == 1).then_some(()));
     rename(&["last".to_owned()]);
     good.disable().unwrap();
@@ -163,7 +161,7 @@ fn a_stopped_or_killed_client_delays_no_other() {
 }
 
 fn raw(client: &mut ServiceClient, question: &StreamRequest) -> (Handle, Vec<std::os::fd::OwnedFd>) {
-    let attrs = question.attrs.iter().map(common::service::bytes_of).collect();
+    let attrs = question.attrs.iter().map(bytes_of).collect();
     let wish = Subscribe { scope: Scope::Tasks(vec![own().cast_unsigned()]), attrs, ring_bytes: 4096, wake_bytes: 8 };
     let answer = client.ask(&Request::Subscribe(wish));
     let Reply::Subscribed(subscribed) = answer.reply else { panic!("{:?}", answer.reply) };
@@ -258,7 +256,7 @@ fn a_thread_that_has_gone_ends_no_other_count() {
     client.does(handle, EventOp::Enable);
     touch(800, 10);
     let scope = Scope::Tasks(vec![own().cast_unsigned(), NO_TASK]);
-    let wish = Subscribe { scope, attrs: vec![common::service::bytes_of(&names())], ring_bytes: 8192, wake_bytes: 0 };
+    let wish = Subscribe { scope, attrs: vec![bytes_of(&names())], ring_bytes: 8192, wake_bytes: 0 };
     assert!(matches!(client.ask(&Request::Subscribe(wish.clone())).reply, Reply::Subscribed(_)));
     let all_gone = Subscribe { scope: Scope::Tasks(vec![NO_TASK, NO_TASK + 1]), ..wish };
     assert_eq!(client.refused(&Request::Subscribe(all_gone)).errno, 3);
@@ -270,28 +268,19 @@ fn a_thread_that_has_gone_ends_no_other_count() {
 fn what_makes_no_sense_is_refused() {
     let Some(service) = Service::of_kernel("[limits]\nrings_kib_per_client = 64\n") else { return };
     let mut client = service.client();
-    let attrs = vec![common::service::bytes_of(&names())];
+    let attrs = vec![bytes_of(&names())];
     let scope = Scope::Tasks(vec![own().cast_unsigned()]);
     let good = Subscribe { scope, attrs, ring_bytes: 8192, wake_bytes: 0 };
     let exec = Attr { flags: names().flags | AttrFlags::ENABLE_ON_EXEC, ..names() };
     let read = Attr { sample: names().sample | SampleFormat::READ, ..names() };
+    let of = |attr: &Attr| Subscribe { attrs: vec![bytes_of(attr)], ..good.clone() };
     for (what, wrong, kind, errno) in [
         ("a size", Subscribe { ring_bytes: 5000, ..good.clone() }, RefusalKind::Request, 22),
         ("too much", Subscribe { ring_bytes: 1 << 20, ..good.clone() }, RefusalKind::Limit, 24),
         ("no task", Subscribe { scope: Scope::Tasks(vec![4_000_000]), ..good.clone() }, RefusalKind::Kernel, 3),
         ("no CPU", Subscribe { scope: Scope::Cpus(vec![9999]), ..good.clone() }, RefusalKind::Kernel, 22),
-        (
-            "an exec",
-            Subscribe { attrs: vec![common::service::bytes_of(&exec)], ..good.clone() },
-            RefusalKind::NotShared,
-            95,
-        ),
-        (
-            "counts",
-            Subscribe { attrs: vec![common::service::bytes_of(&read)], ..good.clone() },
-            RefusalKind::NotShared,
-            95,
-        ),
+        ("an exec", of(&exec), RefusalKind::NotShared, 95),
+        ("counts", of(&read), RefusalKind::NotShared, 95),
     ] {
         let refusal = client.refused(&Request::Subscribe(wrong));
         assert_eq!((refusal.kind(), refusal.errno), (kind, errno), "{what}: {}", refusal.text);

@@ -88,8 +88,7 @@ pub(crate) fn asks_for_all(socket: &str) {
 /// A role, `SOCKET,DOOR`: sends so many requests, and waits for all answers.
 pub(crate) fn pings(arguments: &str) {
     let (socket, sync_dir) = arguments.split_once(',').unwrap();
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let mut conn = ServiceClient::greeted(Path::new(socket));
     SyncDir::at(sync_dir).arrive();
     let began = Instant::now();
     for number in 0..PINGS {

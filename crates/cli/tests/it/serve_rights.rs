@@ -4,11 +4,14 @@
 use crate::common;
 use crate::common::role::{self, copy};
 use crate::common::service::{Service, ServiceClient, faults, on_cpu, on_task, where_all_is_refused};
-use crate::common::{Start, SyncDir, commands_are_programs, copy_of, eventually, needs, root, signal, start};
+use crate::common::{
+    Killed, Start, commands_are_programs, copy_of, eventually, folder_with, needs, root, set_mode, signal, skip_unless,
+    unprivileged,
+};
+use crate::shared::waits;
 use pmux::server_api::shared::wire::EventOp;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,35 +20,23 @@ use std::process::{Child, Command, Stdio};
 const USER: u32 = 65_533;
 const OTHER: u32 = 65_532;
 
-/// A program that runs until the test ends.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn start(program: &Path, user: u32) -> Self {
-        let mut command = Command::new(program);
-        command.arg("1000").stdin(Stdio::null()).stdout(Stdio::null());
-        if user != 0 {
-            command.uid(user).gid(user);
-        }
-        let child = command.spawn().unwrap();
-        let comm = format!("/proc/{}/comm", child.id());
-        let name = program.file_name().unwrap().to_str().unwrap().to_owned();
-        eventually("it runs", || std::fs::read_to_string(&comm).ok().filter(|comm| comm.trim() == name));
-        Self(child)
+/// A copy of `sleep`, as a user.
+fn sleeper(program: &Path, user: u32) -> Killed {
+    let mut command = Command::new(program);
+    command.arg("1000").stdin(Stdio::null()).stdout(Stdio::null());
+    if user != 0 {
+        command.uid(user).gid(user);
     }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    let child = Killed(command.spawn().unwrap());
+    let comm = format!("/proc/{}/comm", child.0.id());
+    let name = program.file_name().unwrap().to_str().unwrap();
+    eventually("it runs", || std::fs::read_to_string(&comm).ok().filter(|comm| comm.trim() == name));
+    child
 }
 
 /// A folder into which everybody may write, with a copy of this program for other users.
 fn program() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let folder = folder_with(0o777);
     let program = folder.path().join("asker");
     copy(&program);
     (folder, program)
@@ -58,9 +49,9 @@ fn privileged(folder: &Path) -> Option<PathBuf> {
     }
     let helper = folder.join("helper");
     copy_of("seq", &helper);
-    std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    set_mode(&helper, 0o4755);
     let child = Command::new(&helper).args(["1", "1000000000"]).stdout(Stdio::null()).uid(USER).gid(USER).spawn();
-    let child = Sleeper(child.unwrap());
+    let child = Killed(child.unwrap());
     std::thread::sleep(std::time::Duration::from_millis(100));
     gains_root(&child.0).then_some(helper)
 }
@@ -74,9 +65,8 @@ fn gains_root(child: &Child) -> bool {
 
 /// A role as a member of a group.
 fn as_member(program: &Path, role: &str, (user, group): (u32, u32)) -> Command {
-    let words = role::of(program, role);
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).uid(user).gid(group).current_dir("/");
+    let mut command = role::command_of(program, role);
+    command.uid(user).gid(group).current_dir("/");
     command
 }
 
@@ -130,18 +120,14 @@ fn compare(service: &Service, tasks: &[u32], capabilities: &[u32]) {
 
 #[test]
 fn the_service_allows_what_the_kernel_would() {
-    if !root() || !commands_are_programs() {
-        return;
-    }
+    skip_unless!(root() && commands_are_programs());
     let service = Service::start();
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = folder_with(0o755);
     let sleep = ["/bin/sleep", "/usr/bin/sleep"].map(Path::new).into_iter().find(|path| path.exists()).unwrap();
     let copy = |name: &str, mode: u32| {
         let path = folder.path().join(name);
-        // As in `copy`.
-        assert!(Command::new("cp").arg(sleep).arg(&path).status().unwrap().success());
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        copy_of(sleep, &path);
+        set_mode(&path, mode);
         path
     };
     let plain = copy("plain", 0o755);
@@ -150,11 +136,11 @@ fn the_service_allows_what_the_kernel_would() {
     // Any user who executes it gets root's rights.
     let privileged = copy("privileged", 0o4755);
     let sleepers = [
-        Sleeper::start(&privileged, USER),
-        Sleeper::start(&plain, USER),
-        Sleeper::start(&unreadable, USER),
-        Sleeper::start(&plain, OTHER),
-        Sleeper::start(&plain, 0),
+        sleeper(&privileged, USER),
+        sleeper(&plain, USER),
+        sleeper(&unreadable, USER),
+        sleeper(&plain, OTHER),
+        sleeper(&plain, 0),
     ];
     let mut tasks: Vec<_> = sleepers.iter().map(|sleeper| sleeper.0.id()).collect();
     tasks.extend([1, service.pid().cast_unsigned(), 4_000_000]);
@@ -188,24 +174,20 @@ fn a_program_with_more_rights_is_not_counted() {
 /// What a set-user-id program holds in its memory is in no sample of the user who starts it.
 #[test]
 fn a_program_with_more_rights_is_not_sampled() {
-    if !root() || !needs("cc", "a C compiler", common::is_installed("cc")) {
-        return;
-    }
+    skip_unless!(root() && needs("cc", "a C compiler", common::is_installed("cc")));
     let (folder, program) = program();
     let [source, plain, privileged] = ["secret.c", "plain", "privileged"].map(|name| folder.path().join(name));
     std::fs::write(&source, include_str!("common/secret.c")).unwrap();
     assert!(Command::new("cc").args(["-O1", "-o"]).args([&plain, &source]).status().unwrap().success());
     assert!(Command::new("cp").args([&plain, &privileged]).status().unwrap().success());
     for (path, mode) in [(&plain, 0o755), (&privileged, 0o4755)] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(path, mode);
     }
     let mut child = Command::new(&privileged);
     child.stdin(Stdio::piped()).stdout(Stdio::piped()).uid(USER).gid(USER);
-    let mut child = Sleeper(child.spawn().unwrap());
+    let mut child = Killed(child.spawn().unwrap());
     child.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    if !gains_root(&child.0) {
-        return;
-    }
+    skip_unless!(gains_root(&child.0));
     drop(child);
     let service = Service::start();
     let samples = |of: &Path, wanted: u32| {
@@ -241,8 +223,7 @@ fn a_connection_that_is_passed_on_keeps_nothing() {
     }
     // The same process, which has given up being root.
     let role = format!("connects-then-becomes:{},{},{USER}", service.socket().display(), program.display());
-    let words = role::of(&program, &role);
-    let ran = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+    let ran = role::command_of(&program, &role).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(said.contains("refused: "), "{said}");
     service.is_empty();
@@ -251,12 +232,9 @@ fn a_connection_that_is_passed_on_keeps_nothing() {
 /// It is still root's number, without root's rights: what it asks for from now on is paid for by another account.
 #[test]
 fn a_root_that_gives_up_its_rights_has_to_connect_anew() {
-    if !root() || !setpriv() {
-        return;
-    }
+    skip_unless!(root() && setpriv());
     let service = Service::start();
-    let words = role::words(&format!("connects-then-gives-up:{}", service.socket().display()));
-    let ran = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+    let ran = role::command(&format!("connects-then-gives-up:{}", service.socket().display())).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(said.contains("refused: ") && said.contains("has given up rights"), "{said}");
     service.is_empty();
@@ -265,15 +243,11 @@ fn a_root_that_gives_up_its_rights_has_to_connect_anew() {
 /// The number of a client that has ended is not the client, whatever process has it now.
 #[test]
 fn a_number_that_is_used_again_gives_nothing() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     // No other process can get the number, and none gets one that was in use a moment ago.
     let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc"];
     let may = Command::new("unshare").args(unshare).arg("true").status();
-    if !needs("root", "unshare(1) and PID namespaces", may.is_ok_and(|status| status.success())) {
-        return;
-    }
+    skip_unless!(needs("root", "unshare(1) and PID namespaces", may.is_ok_and(|status| status.success())));
     let (_folder, program) = program();
     let words = role::words(&format!("reuses-a-number:{}", program.display()));
     let ran = Command::new("unshare").args(unshare).args(words).output().unwrap();
@@ -285,21 +259,17 @@ fn a_number_that_is_used_again_gives_nothing() {
 /// A process that may count everything, and is not root, has files of counters that only its like depend on.
 #[test]
 fn root_depends_on_no_counter_of_a_cap_perfmon_holder() {
-    if !root() || !setpriv() {
-        return;
-    }
+    skip_unless!(root() && setpriv());
     let (folder, program) = program();
     let service = Service::start();
     let role = format!("holds-a-cpu:{},{}", service.socket().display(), folder.path().display());
-    let mut child = as_user(&program, &role, &[38]).stdout(Stdio::null()).spawn().unwrap();
+    let _child = Killed(as_user(&program, &role, &[38]).stdout(Stdio::null()).spawn().unwrap());
     let here = folder.path().join("here");
     let files = eventually("it counts", || std::fs::read_to_string(&here).ok().filter(|text| text.ends_with('\n')));
     assert_eq!(files, "1\n", "it could have opened the event itself");
     let mut own = service.client();
     own.open(on_cpu(0, &[faults()]));
     has_events(&service, 2, 2);
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// A group that the configuration names no more loses what it was given.
@@ -337,38 +307,33 @@ fn no_client_depends_on_a_counter_that_a_user_can_stop() {
     let Some(service) = Service::of_root("") else { return };
     let (folder, program) = program();
     let role = format!("holds-events:3,{},{}", service.socket().display(), folder.path().display());
-    let mut child = as_user(&program, &role, &[]).stdout(Stdio::null()).spawn().unwrap();
+    let child = Killed(as_user(&program, &role, &[]).stdout(Stdio::null()).spawn().unwrap());
     eventually("it holds events", || folder.path().join("here").exists().then_some(()));
     has_events(&service, 3, 1);
     // He has the file of that one. Root, who asks the same, gets another counter, and root's is shared by all of root's.
     let mut clients = [service.client(), service.client()];
     for client in &mut clients {
-        client.open(on_task(child.id().cast_signed(), &[faults()]));
+        client.open(on_task(child.0.id().cast_signed(), &[faults()]));
     }
     has_events(&service, 5, 2);
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// The kernel ends the events of a task that executes a set-user-id program. Those that are opened afterwards count.
 #[test]
 fn what_a_set_user_id_program_ended_is_shared_with_no_new_client() {
-    if !root() || !commands_are_programs() {
-        return;
-    }
+    skip_unless!(root() && commands_are_programs());
     let service = Service::start();
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let folder = folder_with(0o777);
     let shell = folder.path().join("elevated");
     assert!(Command::new("cp").args(["-L", "/bin/sh"]).arg(&shell).status().unwrap().success());
-    std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    set_mode(&shell, 0o4755);
     // With `-p` a shell keeps the rights that it was given. Each fork makes it fault on pages that it shares with its child.
     let script =
         ": > here; until [ -e go ]; do sleep 0.01; done; (:); (:); : > done; until [ -e leave ]; do sleep 0.01; done";
     let mut command = Command::new("sh");
     command.args(["-c", "read go; exec \"$0\" -p -c \"$1\""]).arg(&shell).arg(script).current_dir(folder.path());
     let child = command.uid(USER).gid(USER).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let Sleeper(child) = &mut Sleeper(child.unwrap());
+    let Killed(child) = &mut Killed(child.unwrap());
     let task = child.id().cast_signed();
     let ask = || {
         let mut client = service.client();
@@ -417,11 +382,9 @@ fn status_hides_requests_of_other_users() {
 fn a_group_is_named_to_clients_that_it_would_help() {
     let Some(service) = Service::of_root(&format!("[rights]\nsystem_wide = [{USER}]\n")) else { return };
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    if !needs("rules", "kernel.perf_event_paranoid of at least 1", paranoid.trim().parse::<i32>().unwrap() >= 1) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let is_bound = paranoid.trim().parse::<i32>().unwrap() >= 1;
+    skip_unless!(needs("rules", "kernel.perf_event_paranoid of at least 1", is_bound));
+    let folder = folder_with(0o777);
     let program = folder.path().join("pmux");
     copy_of(common::PMUX, &program);
     let says = |group: u32, words: &[&str]| {
@@ -446,21 +409,16 @@ fn a_group_is_named_to_clients_that_it_would_help() {
 /// The kernel ends all events of a task that executes a set-user-id program, or one that its user may not read, also those of root.
 #[test]
 fn an_exec_that_ends_counting_is_told() {
-    if !root() || !common::program("setpriv") || !commands_are_programs() {
-        return;
-    }
-    let folder = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    skip_unless!(root() && common::program("setpriv") && commands_are_programs());
+    let folder = folder_with(0o755);
     let copy = |name: &str, mode: u32| {
         let path = folder.path().join(format!("{name}-{mode:o}"));
         copy_of(name, &path);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(&path, mode);
         path.to_str().unwrap().to_owned()
     };
-    let user = || start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    if user().args([copy("id", 0o4755), "-u".to_owned()]).run().text().trim() != "0" {
-        println!("skipped: needs set-user-id programs");
-        return;
-    }
+    let becomes_root = unprivileged().args([copy("id", 0o4755), "-u".to_owned()]).run().text().trim() == "0";
+    skip_unless!(needs("set-user-id", "set-user-id programs", becomes_root));
     let own = folder.path().join("pmux");
     copy_of(common::PMUX, &own);
     let service = Service::start();
@@ -469,18 +427,17 @@ fn an_exec_that_ends_counting_is_told() {
     for (way, program) in
         [("user", &gains), ("root", &gains), ("refused", &gains), ("user", &unreadable), ("root", &unreadable)]
     {
-        let sync_dir = SyncDir::new();
-        std::fs::set_permissions(sync_dir.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
-        let [here, go, with, leave] = ["here", "go", "with", "end"].map(|name| sync_dir.text(name));
+        let sync_dir = common::hostile::open_door();
+        let [here, go] = ["here", "go"].map(|name| sync_dir.text(name));
         let line = format!("echo $$ >'{here}'; until [ -e '{go}' ]; do sleep 0.01; done; exec {program} 1000");
-        let target = user().args(["sh", "-c", &line]).spawn();
+        let target = unprivileged().args(["sh", "-c", &line]).spawn();
         let pid = sync_dir.read("here");
-        let waits = format!("touch '{with}'; until [ -e '{leave}' ]; do sleep 0.01; done");
+        let waits = waits(&sync_dir, "with");
         let words = ["-p", &pid, "--", "sh", "-c", &waits];
         let stat = ["stat", "--shared=always", "-e", "page-faults:u"];
         let counted = |start: Start| start.env("PMUX_SOCKET", service.socket()).args(stat).args(words).spawn();
         let counting = match way {
-            "user" => Ok(counted(user().args([&own]))),
+            "user" => Ok(counted(unprivileged().args([&own]))),
             "root" => Ok(counted(common::pmux([""; 0]))),
             _ => Err(where_all_is_refused("always", &service.socket(), &sync_dir, &words)),
         };

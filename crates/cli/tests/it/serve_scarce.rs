@@ -2,10 +2,9 @@
 
 use crate::common;
 use crate::common::service::{Service, ServiceClient, faults, on_task, own};
-use crate::common::{eventually, kernel, pmux, root, stat};
+use crate::common::{eventually, kernel, pmux, root, skip_unless, stat};
 use pmux::abi::Attr;
 use pmux::server_api::shared::wire::{EventOp, RefusalKind, Request};
-use std::path::Path;
 
 /// A client that counts something.
 fn counts(mut client: ServiceClient) {
@@ -16,24 +15,16 @@ fn counts(mut client: ServiceClient) {
     client.close(&opened.handles);
 }
 
-fn client_at(path: &Path) -> ServiceClient {
-    let mut client = ServiceClient::connect(path);
-    client.greet();
-    client
-}
-
 #[test]
 fn where_files_may_not_grow_there_are_no_pages() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let service = Service::from_shell("ulimit -f 0; exec \"$0\" serve --socket p.sock --config pmux.toml 2>log");
-    let client = client_at(&service.socket());
+    let client = ServiceClient::greeted(&service.socket());
     let welcome = client.welcome.clone().unwrap();
     assert_eq!((welcome.page, welcome.rights.files), (None, false), "it says so");
     counts(client);
     // Files need a page that says what to take off: everything is asked for.
-    let opened = client_at(&service.socket()).open(on_task(own(), &[faults()]));
+    let opened = ServiceClient::greeted(&service.socket()).open(on_task(own(), &[faults()]));
     assert!(opened.entries.is_empty() && opened.files.is_empty());
     let socket = service.socket();
     let always =
@@ -62,14 +53,14 @@ fn a_full_disk_does_not_stop_the_service() {
     let Some((mut service, disk)) = on_a_small_disk(script) else { return };
     let socket = disk.join("p.sock");
     for _ in 0..20 {
-        counts(client_at(&socket));
+        counts(ServiceClient::greeted(&socket));
     }
     let log = || std::fs::read(disk.join("log")).unwrap();
     assert_eq!(log().len(), 4096, "the disk is full");
     // The disk has room again.
     std::fs::remove_file(disk.join("full")).unwrap();
     eventually("it says what is missing", || {
-        counts(client_at(&socket));
+        counts(ServiceClient::greeted(&socket));
         String::from_utf8_lossy(&log()).contains("lines were left out: they could not be written").then_some(())
     });
     assert_eq!(service.stop(), 0);
@@ -93,11 +84,9 @@ fn where_there_is_no_room_for_a_socket_it_says_so() {
 
 #[test]
 fn without_files_new_clients_are_told_and_others_are_served() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let service = Service::from_shell("ulimit -n 40; exec \"$0\" serve --socket p.sock --config pmux.toml 2>log");
-    let mut first = client_at(&service.socket());
+    let mut first = ServiceClient::greeted(&service.socket());
     let opened = first.open(on_task(own(), &[faults()]));
     first.does(opened.handles[0], EventOp::Enable);
     let others: Vec<_> = (0..60).map(|_| ServiceClient::connect(&service.socket())).collect();
@@ -121,7 +110,7 @@ fn without_files_new_clients_are_told_and_others_are_served() {
     // When some go, others have their turn.
     drop(others);
     eventually("a client is accepted", || (run("--shared=always").code() == 0).then_some(()));
-    counts(client_at(&service.socket()));
+    counts(ServiceClient::greeted(&service.socket()));
     drop(first);
     service.is_empty();
 }

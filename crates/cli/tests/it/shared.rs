@@ -7,15 +7,20 @@
 
 use crate::common;
 use crate::common::service::{Service, on_task, where_all_is_refused};
-use crate::common::{Running, Start, SyncDir, eventually, kernel, needs, root, skip_unless, stat};
+use crate::common::{
+    CommandResult, Killed, Running, Start, SyncDir, eventually, kernel, needs, root, skip_unless, stat,
+};
 use pmux::abi::{Attr, AttrFlags, EventType, breakpoint};
 use pmux::server_api::shared::wire::{Reply, Request};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+/// A configuration with which the service passes no files to its clients.
+const WITHOUT_FILES: &str = "[rights]\nfiles = \"never\"\n";
 
 /// A shell that works when it is told to.
 pub(crate) struct Worker {
-    child: Child,
+    child: Killed,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
@@ -28,7 +33,7 @@ impl Worker {
         command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (orders, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut worker = Self { child, orders, answers };
+        let mut worker = Self { child: Killed(child), orders, answers };
         // What is done only once is done before anybody counts.
         worker.works(3);
         worker
@@ -42,22 +47,18 @@ impl Worker {
     }
 
     pub(crate) fn pid(&self) -> String {
-        self.child.id().to_string()
+        self.child.0.id().to_string()
     }
 }
 
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A shell line that says that it is there, and waits until the door says that it is the end.
+pub(crate) fn waits(sync_dir: &SyncDir, name: &str) -> String {
+    format!("touch '{}'; until [ -e '{}' ]; do sleep 0.01; done", sync_dir.text(name), sync_dir.text("end"))
 }
 
 /// `pmux stat -x,` that has begun, and ends when the door says so.
 pub(crate) fn measure(sync_dir: &SyncDir, name: &str, start: Start, target: &[&str]) -> Running {
-    let waits =
-        format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", sync_dir.text(name), sync_dir.text("end"));
-    let running = start.args(target).args(["--", "sh", "-c", &waits]).spawn();
+    let running = start.args(target).args(["--", "sh", "-c", &waits(sync_dir, name)]).spawn();
     eventually("it has begun", || sync_dir.path(name).exists().then_some(()));
     running
 }
@@ -73,8 +74,14 @@ pub(crate) fn faults(err: &str) -> u64 {
     values.filter_map(|value| value.replace(',', "").parse::<u64>().ok()).sum()
 }
 
-pub(crate) fn end(sync_dir: &SyncDir) {
+fn end(sync_dir: &SyncDir) {
     std::fs::write(sync_dir.path("end"), "").unwrap();
+}
+
+/// Lets all of them end, and well.
+pub(crate) fn ended<const COUNT: usize>(sync_dir: &SyncDir, running: [Running; COUNT]) -> [CommandResult; COUNT] {
+    end(sync_dir);
+    running.map(|running| running.wait().good())
 }
 
 /// Events that the service has open for others.
@@ -92,7 +99,7 @@ pub(crate) fn requests(service: &Service) -> u64 {
 #[test]
 fn the_same_is_counted_with_and_without() {
     skip_unless!(kernel());
-    for config in ["", "[rights]\nfiles = \"never\"\n"] {
+    for config in ["", WITHOUT_FILES] {
         counts_are_the_same(&Service::with(config));
     }
 }
@@ -107,8 +114,7 @@ fn counts_are_the_same(service: &Service) {
             let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
             assert_eq!(asked(service), 2, "{}", service.log());
             worker.works(100);
-            end(&sync_dir);
-            let (with, without) = (with.wait().good(), without.wait().good());
+            let [with, without] = ended(&sync_dir, [with, without]);
             for event in ["page-faults:u", "minor-faults:u"] {
                 assert_eq!(with.value(event), without.value(event), "{events} {inherit:?}");
                 assert!(with.value(event) >= 100.0);
@@ -137,8 +143,7 @@ fn counting_goes_on_when_the_service_is_killed() {
     // It, and who asks that.
     eventually("it has connected again", || (service.status()["clients"]["connected"] == 2).then_some(()));
     worker.works(50);
-    end(&sync_dir);
-    let (ran, without) = (running.wait().good(), without.wait().good());
+    let [ran, without] = ended(&sync_dir, [running, without]);
     assert!(faults(&without.err) > 70, "{}", without.err);
     assert_eq!(faults(&ran.err), faults(&without.err), "{}\n{}", ran.err, without.err);
     ran.never_says(&["the sharing service was away"]);
@@ -148,8 +153,7 @@ fn counting_goes_on_when_the_service_is_killed() {
 #[test]
 fn what_is_read_once_goes_on_as_soon_as_the_service_is_back() {
     skip_unless!(kernel());
-    let (mut service, sync_dir, mut worker) =
-        (Service::with("[rights]\nfiles = \"never\"\n"), SyncDir::new(), Worker::start());
+    let (mut service, sync_dir, mut worker) = (Service::with(WITHOUT_FILES), SyncDir::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
     let running = measure(&sync_dir, "with", shared(&service), &target);
@@ -158,8 +162,7 @@ fn what_is_read_once_goes_on_as_soon_as_the_service_is_back() {
     // It says hello, opens, and enables both.
     eventually("it has connected again", || (requests(&service) >= 4).then_some(()));
     worker.works(50);
-    end(&sync_dir);
-    let ran = running.wait().good();
+    let [ran] = ended(&sync_dir, [running]);
     assert!(faults(&ran.err) >= 50, "{}", ran.err);
     ran.says(&["the sharing service was away"]);
 }
@@ -181,8 +184,7 @@ fn counts_are_kept_when_the_service_stops() {
             // Who was given files reads on.
             worker.works(50);
         }
-        end(&sync_dir);
-        let (with, without) = (with.wait().good(), without.wait().good());
+        let [with, without] = ended(&sync_dir, [with, without]);
         assert!(faults(&without.err) >= 50, "{}", without.err);
         assert_eq!(faults(&with.err), faults(&without.err), "{files}: {}\n{}", with.err, service.log());
     }
@@ -191,8 +193,7 @@ fn counts_are_kept_when_the_service_stops() {
 #[test]
 fn clients_without_files_are_told_the_gap() {
     skip_unless!(kernel());
-    let (mut service, sync_dir, mut worker) =
-        (Service::with("[rights]\nfiles = \"never\"\n"), SyncDir::new(), Worker::start());
+    let (mut service, sync_dir, mut worker) = (Service::with(WITHOUT_FILES), SyncDir::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-e", "page-faults:u", "-i", "-p", &pid];
     let running = measure(&sync_dir, "with", shared(&service).args(["-I", "20"]), &target);
@@ -203,8 +204,7 @@ fn clients_without_files_are_told_the_gap() {
     eventually("it has connected again", || (requests(&service) >= 3).then_some(()));
     let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
     worker.works(50);
-    end(&sync_dir);
-    let (ran, without) = (running.wait().good(), without.wait().good());
+    let [ran, without] = ended(&sync_dir, [running, without]);
     assert!(faults(&ran.err) >= faults(&without.err), "{}\n{}", ran.err, without.err);
     ran.says(&["not counted for ", "the sharing service was away"]);
 }
@@ -213,18 +213,16 @@ fn clients_without_files_are_told_the_gap() {
 #[test]
 fn a_service_that_refuses_what_was_open_says_why() {
     skip_unless!(kernel());
-    let config = "[rights]\nfiles = \"never\"\n";
-    let (mut service, sync_dir, mut worker) = (Service::with(config), SyncDir::new(), Worker::start());
+    let (mut service, sync_dir, mut worker) = (Service::with(WITHOUT_FILES), SyncDir::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-x,", "-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
     let running = measure(&sync_dir, "with", shared(&service), &target);
     worker.works(10);
     service.kill();
-    service.configure_next(&format!("{config}[limits]\nevents_per_client = 1\n"));
+    service.configure_next(&format!("{WITHOUT_FILES}[limits]\nevents_per_client = 1\n"));
     service.start_again();
     eventually("it is refused", || (service.status()["since_start"]["refused"] != 0).then_some(()));
-    end(&sync_dir);
-    let ran = running.wait().good();
+    let [ran] = ended(&sync_dir, [running]);
     ran.says(&["# not counted for ", "the sharing service began anew and refuses it", "`limits.events_per_client`"]);
 }
 
@@ -235,8 +233,7 @@ fn a_gap_is_told_in_each_form() {
     for (form, told) in
         [("-x,", "# not counted for "), ("-j", "{\"note\" : \"not counted for "), ("-v", " not counted for ")]
     {
-        let (mut service, sync_dir, mut worker) =
-            (Service::with("[rights]\nfiles = \"never\"\n"), SyncDir::new(), Worker::start());
+        let (mut service, sync_dir, mut worker) = (Service::with(WITHOUT_FILES), SyncDir::new(), Worker::start());
         let pid = worker.pid();
         let running =
             measure(&sync_dir, "with", shared(&service).args([form]), &["-e", "page-faults:u", "-i", "-p", &pid]);
@@ -245,8 +242,7 @@ fn a_gap_is_told_in_each_form() {
         // It says hello, opens, and enables.
         eventually("it has connected again", || (requests(&service) >= 3).then_some(()));
         worker.works(10);
-        end(&sync_dir);
-        let ran = running.wait().good();
+        let [ran] = ended(&sync_dir, [running]);
         let line = ran.err.lines().find(|line| line.contains("the sharing service was away"));
         assert!(line.is_some_and(|line| line.contains(told)), "{form}: {}", ran.err);
     }
@@ -263,8 +259,7 @@ fn clients_with_files_send_no_requests() {
     worker.works(100);
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert_eq!(requests(&service), before);
-    end(&sync_dir);
-    assert!(faults(&running.wait().good().err) > 100);
+    assert!(faults(&ended(&sync_dir, [running])[0].err) > 100);
 }
 
 #[test]
@@ -317,8 +312,8 @@ fn a_service_that_stands_still_is_left() {
     let auto = stat(["--shared=auto"]).env("PMUX_SOCKET", service.socket());
     let running = measure(&sync_dir, "with", auto, &target);
     worker.works(20);
-    end(&sync_dir);
-    assert!(running.wait().good().never_says(&["service"]).value("page-faults:u") >= 20.0);
+    let [ran] = ended(&sync_dir, [running]);
+    assert!(ran.never_says(&["service"]).value("page-faults:u") >= 20.0);
     common::signal(&service.pid().to_string(), "CONT");
 }
 
@@ -331,8 +326,7 @@ fn a_hardware_event_counts_the_same() {
     let with = measure(&sync_dir, "with", shared(&service), &target);
     let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
     worker.works(100);
-    end(&sync_dir);
-    let (with, without) = (with.wait().good(), without.wait().good());
+    let [with, without] = ended(&sync_dir, [with, without]);
     assert_eq!(with.value("instructions:u"), without.value("instructions:u"));
 }
 
@@ -340,7 +334,7 @@ fn a_hardware_event_counts_the_same() {
 fn the_library_sees_what_the_service_shows() {
     skip_unless!(kernel());
     let (service, mut worker) = (Service::start(), Worker::start());
-    let pid = i32::try_from(worker.child.id()).unwrap();
+    let pid = i32::try_from(worker.child.0.id()).unwrap();
     let session = pmux::Session::with_service_at(service.socket()).unwrap();
     let event = pmux::Event::parse_with("page-faults:u", session.catalog()).unwrap();
     let counter = pmux::Counter::open(&session, event, &pmux::Target::Threads(vec![pid])).unwrap();
@@ -414,11 +408,7 @@ fn where_the_kernel_refuses_the_service_counts() {
     let pid = worker.pid();
     for shared in ["always", "auto"] {
         let sync_dir = SyncDir::new();
-        let waits = format!(
-            "touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done",
-            sync_dir.text("with"),
-            sync_dir.text("end")
-        );
+        let waits = waits(&sync_dir, "with");
         let words = ["-x,", "-i", "-p", &pid, "--", "sh", "-c", &waits];
         let mut running = where_all_is_refused(shared, &service.socket(), &sync_dir, &words);
         eventually("it has begun", || sync_dir.path("with").exists().then_some(()));
@@ -457,8 +447,8 @@ fn holders_of_registers_of_the_service_are_named() {
     skip_unless!(root());
     let Some(_registers) = common::debug_registers() else { return };
     let service = Service::start();
-    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
-    let task = i32::try_from(sleeper.id()).unwrap();
+    let sleeper = Killed(Command::new("sleep").arg("60").spawn().unwrap());
+    let task = i32::try_from(sleeper.0.id()).unwrap();
     let mut client = service.client();
     let watched = |place: u64| Attr {
         kind: EventType::BREAKPOINT,
@@ -468,12 +458,8 @@ fn holders_of_registers_of_the_service_are_named() {
         flags: AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV,
         ..Attr::default()
     };
-    let opens = |reply: &Reply| matches!(reply, Reply::Opened(_));
     let first = client.ask(&Request::Open(on_task(task, &[watched(1)]))).reply;
-    if !needs("breakpoints", "debug registers", opens(&first)) {
-        let _ = (sleeper.kill(), sleeper.wait());
-        return;
-    }
+    skip_unless!(needs("breakpoints", "debug registers", matches!(first, Reply::Opened(_))));
     // And all the others.
     let refusal = (2..100).find_map(|place| match client.ask(&Request::Open(on_task(task, &[watched(place)]))).reply {
         Reply::Opened(_) => None,
@@ -486,8 +472,6 @@ fn holders_of_registers_of_the_service_are_named() {
     let (who, what) =
         (format!("(process {}, client ", std::process::id()), format!(") holds mem:0x8/8:w:u of task {pid}"));
     ran.bad(125, &["no debug register is left", "through pmux serve: ", &who, &what]);
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
 }
 
 /// Six clients that only count the hits of one address have one register, and miss nothing when the service dies: each is
@@ -504,7 +488,7 @@ fn hit_counters_share_a_register() {
     let Some(bank) = common::bank::Bank::open() else { return };
     let (mut service, sync_dir) = (Service::start(), SyncDir::new());
     let words = bank.words("writes", &sync_dir.text("stop"));
-    let mut child = Command::new(&words[0]).args(&words[1..]).spawn().unwrap();
+    let mut child = pmux_testkit::marked(&mut Command::new(&words[0])).args(&words[1..]).spawn().unwrap();
     let pid = child.id().to_string();
     // It rests while others begin, so that all count the same.
     std::thread::sleep(std::time::Duration::from_millis(50));

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{SyncDir, kernel, program, root, skip_unless, stat};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::Stdio;
 
 /// A shell line that says that it is there, and then sleeps.
@@ -48,8 +48,7 @@ fn a_measurement_without_a_command_ends_well() {
         running.signal("INT");
         running.wait().good().says(&["page-faults:u"]);
     }
-    target.signal("KILL");
-    target.wait();
+    drop(target);
     if root() {
         let running = stat(["-a", "-e", "page-faults:u"]).spawn();
         wait_for_events(running.pid());
@@ -121,8 +120,7 @@ fn a_killed_pmux_leaves_no_held_child() {
     for microseconds in (0..40).map(|step| step * 300) {
         let running = stat(["-e", &events, "true"]).env(name, value).spawn();
         std::thread::sleep(std::time::Duration::from_micros(microseconds));
-        running.signal("KILL");
-        running.wait();
+        drop(running);
     }
     // A process that was held sees that it is alone, and ends by itself.
     common::eventually("all have gone", || common::with_environment(&mark).is_empty().then_some(()));
@@ -144,11 +142,8 @@ fn ctrl_c_on_a_terminal() {
     sync_dir.read("here");
     keys.write_all(b"\x03").unwrap();
     keys.flush().unwrap();
-    let output = {
-        let mut text = String::new();
-        std::io::Read::read_to_string(&mut script.stdout.take().unwrap(), &mut text).unwrap();
-        text
-    };
+    let mut output = String::new();
+    script.stdout.take().unwrap().read_to_string(&mut output).unwrap();
     drop(keys);
     script.wait().unwrap();
     assert!(output.contains("page-faults:u") && output.contains("killed by signal 2"), "{output:?}");
@@ -166,7 +161,7 @@ fn ignoring(signals: &str, line: &[&str]) -> common::Start {
 fn a_job_in_the_background_ends_by_the_signals_that_it_was_started_to_ignore() {
     skip_unless!(kernel());
     let sync_dir = SyncDir::new();
-    let target = common::start("sh", ["-c", &sleeper(&sync_dir)]).spawn();
+    let _target = common::start("sh", ["-c", &sleeper(&sync_dir)]).spawn();
     let pid = sync_dir.read("here");
     let (file, folder, socket) = (sync_dir.text("file"), sync_dir.text("folder"), sync_dir.text("socket"));
     let lines: [&[&str]; 5] = [
@@ -192,8 +187,6 @@ fn a_job_in_the_background_ends_by_the_signals_that_it_was_started_to_ignore() {
     running.signal("HUP");
     running.signal("INT");
     running.wait().good().says(&["page-faults:u"]);
-    target.signal("KILL");
-    target.wait();
 }
 
 #[test]

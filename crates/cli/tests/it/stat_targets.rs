@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{Cgroup, SyncDir, kernel, role, root, skip_unless, stat};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 /// A process that touches pages when it is told to, and leaves when this is dropped.
 pub(crate) struct Worker {
@@ -13,26 +13,17 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(role: &str) -> Self {
-        Self::with(role, |command| command)
-    }
-
-    fn with(role: &str, change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
         let sync_dir = SyncDir::new();
-        let words = role::words(&format!("{role},{}", sync_dir.path("").display()));
-        let mut command = Command::new(&words[0]);
-        change(command.args(&words[1..]).stdout(Stdio::null()));
-        let child = command.spawn().unwrap();
+        let mut command = role::command(&format!("{role},{}", sync_dir.text("")));
+        let child = command.stdout(Stdio::null()).spawn().unwrap();
         let pid = sync_dir.read("here");
         Self { sync_dir, child, pid }
     }
 
     /// A shell line that tells it to work, and waits until it has.
     fn work(&self) -> String {
-        format!(
-            "echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done",
-            self.sync_dir.text("go"),
-            self.sync_dir.text("done")
-        )
+        let [go, done] = ["go", "done"].map(|name| self.sync_dir.text(name));
+        format!("echo >'{go}'; while [ ! -e '{done}' ]; do sleep 0.01; done")
     }
 }
 
@@ -140,15 +131,9 @@ fn sleepers_are_not_zero() {
     skip_unless!(kernel());
     let worker = Worker::new("behind:1");
     // It looks at its door from time to time, so a thread that really sleeps is needed.
-    let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
-    let pid = sleeper.id().to_string();
-    common::eventually("sleep", || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.contains("(sleep) S ").then_some(())
-    });
-    let ran = stat(["-e", "task-clock:u,page-faults:u", "-p", &pid, "true"]).run().good();
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
+    let sleeper = common::sleeping();
+    let ran = stat(["-e", "task-clock:u,page-faults:u", "-p", &sleeper.pid().to_string(), "true"]).run().good();
+    drop(sleeper);
     drop(worker);
     ran.says(&[
         "     <not counted>      page-faults:u\n",
@@ -187,11 +172,7 @@ fn no_more_cpus_are_used_than_there_are() {
 
 #[test]
 fn an_event_that_is_refused_everywhere_has_its_rows() {
-    skip_unless!(root());
-    if common::has_pmu() {
-        println!("skipped: needs a machine without a hardware PMU");
-        return;
-    }
+    skip_unless!(root() && common::without_pmu());
     let rows = |options: &[&str]| {
         let ran = stat(["-x,", "-e", "cycles"]).args(options.iter().copied()).args(["true"]).run().good();
         ran.rows()
@@ -252,13 +233,8 @@ fn two_at_once_count_the_same() {
     let counted = ["-x,", "-e", "page-faults:u,cs,cpu-clock", "-p", &worker.pid];
     // Counting begins when its own command does.
     let sync_dir = SyncDir::new();
-    let waiting = |name: &str| {
-        format!(
-            "echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done",
-            sync_dir.text(name),
-            worker.sync_dir.text("done")
-        )
-    };
+    let done = worker.sync_dir.text("done");
+    let waiting = |name: &str| format!("echo >'{}'; while [ ! -e '{done}' ]; do sleep 0.01; done", sync_dir.text(name));
     let observers: Vec<_> = ["one", "two", "three"]
         .iter()
         .map(|name| stat(counted).args(["--", "sh", "-c", &waiting(name)]).spawn())

@@ -1,16 +1,16 @@
 //! `pmux status --page`: what a browser is shown, and what is asked of it without the token.
 
 use crate::common::service::Service;
-use crate::common::{self, eventually, kernel, pmux, program, root, skip_unless, start};
+use crate::common::{self, Killed, eventually, kernel, pmux, program, root, skip_unless, start};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A page that is served until this is dropped.
 struct Page {
-    served: Child,
+    served: Killed,
     address: SocketAddr,
     /// `/TOKEN/`.
     path: String,
@@ -24,7 +24,7 @@ impl Page {
         let mut url = String::new();
         BufReader::new(served.stdout.take().unwrap()).read_line(&mut url).unwrap();
         let (address, path) = url.trim_end().strip_prefix("http://").unwrap().split_once('/').unwrap();
-        Self { served, address: address.parse().unwrap(), path: format!("/{path}") }
+        Self { served: Killed(served), address: address.parse().unwrap(), path: format!("/{path}") }
     }
 
     /// Status and text of the answer to these bytes.
@@ -49,13 +49,6 @@ impl Page {
     }
 }
 
-impl Drop for Page {
-    fn drop(&mut self) {
-        let _ = self.served.kill();
-        let _ = self.served.wait();
-    }
-}
-
 #[test]
 fn only_who_knows_the_token_is_told_anything() {
     skip_unless!(kernel());
@@ -64,7 +57,7 @@ fn only_who_knows_the_token_is_told_anything() {
     let (code, text) = page.get(&page.path);
     assert!(code == 200 && text.contains("Content-Security-Policy: default-src 'none'"), "{text}");
     assert!(text.contains("<title>pmux: the sharing service</title>"), "{text}");
-    assert_eq!(page.status()["page_process"], page.served.id());
+    assert_eq!(page.status()["page_process"], page.served.0.id());
     let token = page.path.trim_matches('/');
     // The address without its last slash is known to mean the same.
     let (code, text) = page.get(&format!("/{token}"));
@@ -78,16 +71,8 @@ fn only_who_knows_the_token_is_told_anything() {
         let (code, text) = page.get(path);
         assert!(code == 404 && !text.contains(token), "{path}: {text}");
     }
-    for path in [
-        "x",
-        "timeline",
-        "timeline/",
-        "timeline/x",
-        "timeline//",
-        "timeline/x/y",
-        "timeline/../x",
-        "timeline/%2e%2e/%zz%",
-    ] {
+    let missing = "x timeline timeline/ timeline/x timeline// timeline/x/y timeline/../x timeline/%2e%2e/%zz%";
+    for path in missing.split(' ') {
         assert_eq!(page.get(&format!("{}{path}", page.path)).0, 404, "{path}");
     }
     assert_eq!(page.asked(&format!("POST {} HTTP/1.1\r\n\r\n", page.path)).0, 405);
@@ -160,22 +145,13 @@ fn a_browser_shows_who_counts_what() {
     std::os::unix::fs::symlink(common::PMUX, folder.path().join(name)).unwrap();
     let target = start("sleep", ["1000"]).spawn();
     let words = ["stat", "--shared=always", "-e", "page-faults:u", "-p", &target.pid().to_string()];
-    let client = start(folder.path().join(name), words).env("PMUX_SOCKET", service.socket()).spawn();
+    let _client = start(folder.path().join(name), words).env("PMUX_SOCKET", service.socket()).spawn();
     eventually("it counts", || (service.status()["events"]["asked"] == 1).then_some(()));
     let page = Page::of(&service);
-    let profile = format!("--user-data-dir={}", folder.path().join("browser").display());
-    let shown = start("chromium", common::BROWSER)
-        .args(["--virtual-time-budget=3000", "--dump-dom"])
-        .args([profile, format!("http://{}{}", page.address, page.path)])
-        .run()
-        .good()
-        .text();
+    let browser = common::browser(&folder.path().join("browser"), 3000);
+    let shown = browser.args([format!("http://{}{}", page.address, page.path)]).run().good().text();
     assert!(shown.contains("<td class=\"\">&lt;b id=x&gt;&amp;'\"</td>") && !shown.contains("<b id"), "{shown}");
     let of = format!("page-faults:u +children of task {}<", target.pid());
     let counts = shown.split("</tr>").find(|row| row.contains(&of)).unwrap_or_else(|| panic!("{of}: {shown}"));
     assert!(counts.contains("<td class=\"n\">1</td>"), "{counts}");
-    client.signal("INT");
-    client.wait();
-    target.signal("TERM");
-    target.wait();
 }

@@ -102,23 +102,19 @@ fn what_the_flight_recorder_says_is_marked() {
     let sync_dir = SyncDir::new();
     let file = sync_dir.path("flight-1.data");
     record(&file);
-    let span = pmux(["timeline", "--no-inline", "-i"]).args([&file]).run().good().text();
-    assert_eq!(count(&data(&span)["marks"]), 0);
+    assert_eq!(count(&data(&page(&file))["marks"]), 0);
     // The folder has one snapshot; its manifest names a trigger, and a CPU that nothing is known of.
     let manifest = r#"{ "version": 1, "causes": [{ "at_ns": 1, "what": "</script> load > 3" }], "marks": [],
         "cpus": [{ "cpu": 7, "first_ns": 18446744073709551615, "last_ns": 18446744073709551615 }] }"#;
     std::fs::write(sync_dir.path("flight-1.json"), manifest).unwrap();
-    let marked = data(&pmux(["timeline", "--no-inline", "-i"]).args([file.parent().unwrap()]).run().good().text());
+    let marked = data(&page(file.parent().unwrap()));
     assert_eq!(marked["marks"][0]["what"], "</script> load > 3");
     assert_eq!(marked["marks"][0]["kind"], "trigger");
     assert_eq!(marked["gaps"][0]["cpu"], 7);
     assert_eq!(marked["gaps"][0]["what"], "not in this snapshot");
     std::fs::write(sync_dir.path("flight-1.json"), "{").unwrap();
-    pmux(["timeline", "--no-inline", "-o", "/dev/null", "-i"])
-        .args([&file])
-        .run()
-        .good()
-        .says(&["is no manifest of a snapshot"]);
+    let ran = pmux(["timeline", "--no-inline", "-o", "/dev/null", "-i"]).args([&file]).run().good();
+    ran.says(&["is no manifest of a snapshot"]);
 }
 
 #[test]
@@ -146,13 +142,7 @@ fn a_browser_shows_what_was_selected() {
     };
     let found = times.iter().zip(&nodes).filter(|&(&at, &node)| at <= half && is_in(node)).count();
     let link = format!("file://{}#select=0-{half}&search=atomic", html.display());
-    let profile = format!("--user-data-dir={}", sync_dir.path("browser").display());
-    let shown = start("chromium", common::BROWSER)
-        .args(["--virtual-time-budget=3000", "--dump-dom"])
-        .args([profile, link])
-        .run()
-        .good()
-        .text();
+    let shown = common::browser(&sync_dir.path("browser"), 3000).args([link]).run().good().text();
     let status = shown.split_once("role=\"status\">").unwrap().1.split_once("</p>").unwrap().0.to_owned();
     assert!(status.starts_with(&format!("{selected} samples of page-faults:u, ")), "{selected}: {status}");
     assert!(status.contains(&format!("“atomic” is in {found} of them")), "{found}: {status}");
@@ -171,8 +161,7 @@ pub(crate) fn computed(sync_dir: &SyncDir, page: &str, then: &str) -> Value {
     let (code, json) = (sync_dir.path("page.js"), sync_dir.path("page.json"));
     std::fs::write(&code, script).unwrap();
     std::fs::write(&json, data(page).to_string()).unwrap();
-    let ran = start("node", [code.as_os_str(), json.as_os_str()]).run().good();
-    serde_json::from_str(&ran.text()).unwrap()
+    start("node", [code, json]).run().good().document()
 }
 
 #[test]
@@ -181,9 +170,8 @@ fn no_cpu_has_more_than_a_second_a_second() {
     let sync_dir = SyncDir::new();
     let file = sync_dir.path("perf.data");
     let load = "for n in 1 2 3; do (i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done) & done; wait";
-    let mut start = pmux(["record", "-q", "-e", "cpu-clock/freq=3000/u", "-a", "-o"]);
-    start.command.arg(&file).args(["--", "sh", "-c", load]);
-    start.run().good();
+    let words = ["record", "-q", "-e", "cpu-clock/freq=3000/u", "-a", "-o"];
+    pmux(words).args([&file]).args(["--", "sh", "-c", load]).run().good();
     let page = page(&file);
     let all = data(&page);
     // Time has a unit, whatever terms the event was given.

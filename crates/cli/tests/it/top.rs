@@ -2,12 +2,14 @@
 
 use crate::common::service::Service;
 use crate::common::terminal::Terminal;
-use crate::common::{PMUX, Running, SyncDir, eventually, kernel, perf, pmux, program, root, skip_unless, start};
-use crate::off_cpu::{looks_at_tasks, sees_waits};
+use crate::common::{
+    Killed, PMUX, Running, SyncDir, eventually, kernel, perf, pmux, program, root, skip_unless, start,
+};
+use crate::off_cpu::{looks_at_tasks, report, sees_waits};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// A shell that does nothing but run.
 fn busy() -> Running {
@@ -15,7 +17,7 @@ fn busy() -> Running {
 }
 
 /// `pmux top -j` with these arguments.
-struct Lines(Child, BufReader<std::process::ChildStdout>);
+struct Lines(Killed, BufReader<std::process::ChildStdout>);
 
 impl Lines {
     fn of(arguments: &[&str]) -> Self {
@@ -23,7 +25,7 @@ impl Lines {
         command.args(["top", "-j", "-d", "0.2"]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        Self(child, lines)
+        Self(Killed(child), lines)
     }
 
     fn next(&mut self) -> Option<Value> {
@@ -34,13 +36,6 @@ impl Lines {
     /// The first interval that has rows.
     fn with_rows(&mut self) -> Value {
         eventually("rows", || self.next().filter(|line| line["rows"].as_array().is_some_and(|rows| !rows.is_empty())))
-    }
-}
-
-impl Drop for Lines {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -89,9 +84,7 @@ fn all_cpus_are_watched_and_shares_add_up() {
 
 #[test]
 fn waits_are_in_the_interval_in_which_they_go_on() {
-    if !sees_waits() || !looks_at_tasks() {
-        return;
-    }
+    skip_unless!(sees_waits() && looks_at_tasks());
     // It has slept before, and goes on to sleep: in each interval for all of it.
     let sleeps = start("sleep", ["1000"]).spawn();
     let pid = sleeps.pid().to_string();
@@ -140,7 +133,7 @@ fn it_ends_with_what_is_watched_with_its_reader_and_after_so_many_times() {
     lines.with_rows();
     drop(short);
     while lines.next().is_some() {}
-    assert!(lines.0.wait().unwrap().success());
+    assert!(lines.0.0.wait().unwrap().success());
     let busy = busy();
     let pid = busy.pid().to_string();
     let ran = pmux(["top", "--stdio", "-d", "0.1", "-n", "3", "-p", &pid]).run().good();
@@ -170,8 +163,7 @@ fn it_shares_events_through_the_service() {
     // Unless the environment says otherwise.
     for (shared, through) in [("never", false), ("always", true)] {
         let words = ["top", "-j", "-n", "1", "-d", "0.1", "-e", "cpu-clock"];
-        let ran = pmux(words).env("PMUX_SOCKET", &socket).env("PMUX_SHARED", shared).run().good();
-        let line: Value = serde_json::from_str(ran.text().trim_end()).unwrap();
+        let line = pmux(words).env("PMUX_SOCKET", &socket).env("PMUX_SHARED", shared).run().good().document();
         assert_eq!(line["through_service"], Value::from(through), "{shared}: {line}");
     }
     pmux(["top", "-n", "1"]).env("PMUX_SOCKET", "/nowhere").env("PMUX_SHARED", "always").run().bad(125, &["/nowhere"]);
@@ -187,15 +179,11 @@ fn it_shares_events_through_the_service() {
 
 #[test]
 fn a_key_changes_between_what_runs_and_what_waits() {
-    skip_unless!(program("tmux"));
-    if !sees_waits() || !looks_at_tasks() {
-        return;
-    }
+    skip_unless!(program("tmux") && sees_waits() && looks_at_tasks());
     let sync_dir = SyncDir::new();
     let (sleeps, folder) = (start("sleep", ["1000"]).spawn(), sync_dir.text(""));
     let terminal = Terminal::new(&sync_dir, 110, 24);
-    terminal.write(&format!("clear; cd {folder}; '{PMUX}' top --off-cpu -d 0.3 -p {}; echo ended $?", sleeps.pid()));
-    terminal.press(&["Enter"]);
+    terminal.enter(&format!("clear; cd {folder}; '{PMUX}' top --off-cpu -d 0.3 -p {}; echo ended $?", sleeps.pid()));
     terminal.shows(&["Nothing ran", "w waits"]);
     terminal.press(&["w"]);
     terminal.shows(&["1.0 threads waited at a time", "[sleep] ", "w what runs", "i hide idle"]);
@@ -211,8 +199,7 @@ fn a_key_changes_between_what_runs_and_what_waits() {
     terminal.press(&["q"]);
     terminal.shows(&["ended 0"]);
     let [file] = &recordings(&sync_dir)[..] else { panic!("{:?}", recordings(&sync_dir)) };
-    let ran = pmux(["report", "--json", "-e", "offcpu-time", "-i"]).args([file]).run().good();
-    let report: Value = serde_json::from_str(&ran.text()).unwrap();
+    let report = report(file, &["-e", "offcpu-time"]);
     assert_eq!(
         (&report["events"][0]["samples"], &report["events"][0]["lost"]),
         (&Value::from(1), &Value::Null),
@@ -234,8 +221,7 @@ fn what_is_shown_is_saved_and_looked_at() {
     let busy = busy();
     let terminal = Terminal::new(&sync_dir, 110, 24);
     let watch = |folder: &str| {
-        terminal.write(&format!("clear; cd {folder}; '{PMUX}' top -d 0.3 -F 999 -p {}; echo over $?", busy.pid()));
-        terminal.press(&["Enter"]);
+        terminal.enter(&format!("clear; cd {folder}; '{PMUX}' top -d 0.3 -F 999 -p {}; echo over $?", busy.pid()));
         terminal.shows(&["Share", "[.] "]);
     };
     // Where nothing can be written.
@@ -251,8 +237,7 @@ fn what_is_shown_is_saved_and_looked_at() {
     let text = terminal.shows(&["perf.data.", " has the last ", " samples"]);
     let said: u64 = text.lines().find_map(|line| line.split(" s, ").nth(1)?.split(' ').next()?.parse().ok()).unwrap();
     let [file] = &recordings(&sync_dir)[..] else { panic!("{:?}", recordings(&sync_dir)) };
-    let ran = pmux(["report", "--json", "-s", "pid", "-i"]).args([file]).run().good();
-    let report: Value = serde_json::from_str(&ran.text()).unwrap();
+    let report = report(file, &["-s", "pid"]);
     let event = &report["events"][0];
     assert_eq!(event["samples"], Value::from(said), "{report}");
     assert_eq!(event["rows"].as_array().unwrap().len(), 1, "{report}");
@@ -276,8 +261,7 @@ fn keys_change_what_is_seen() {
     let sync_dir = SyncDir::new();
     let busy = busy();
     let terminal = Terminal::new(&sync_dir, 110, 24);
-    terminal.write(&format!("clear; '{PMUX}' top -d 0.3 -p {}; echo ended $?", busy.pid()));
-    terminal.press(&["Enter"]);
+    terminal.enter(&format!("clear; '{PMUX}' top -d 0.3 -p {}; echo ended $?", busy.pid()));
     terminal.shows(&[&format!("of process {}", busy.pid()), "Share", "Symbol", "pmux itself takes", "q quit"]);
     terminal.press(&["s"]);
     terminal.shows(&["PID  Process", &format!("{}  sh", busy.pid()), "100.00%"]);
@@ -301,8 +285,7 @@ fn keys_change_what_is_seen() {
     // What is typed before the shell goes on is lost.
     terminal.shows(&["Stopped", "ended 148"]);
     terminal.is_a_shell();
-    terminal.write("fg; echo over $?");
-    terminal.press(&["Enter"]);
+    terminal.enter("fg; echo over $?");
     terminal.shows(&["PID  Process", "q quit"]);
     // What was there last stays when the process is gone.
     drop(busy);

@@ -116,13 +116,8 @@ fn a_thousand_children_are_folded_and_all_there() {
 fn a_process_that_stays_behind_is_still_running() {
     skip_unless!(kernel());
     let sync_dir = SyncDir::new();
-    let role = role::words(&format!("behind:200,{}", sync_dir.path("").display()));
-    let role: Vec<String> = role.iter().map(|word| format!("'{}'", word.to_str().unwrap())).collect();
-    let line = format!(
-        "setsid {} >/dev/null 2>&1 </dev/null & while [ ! -e '{}' ]; do sleep 0.01; done",
-        role.join(" "),
-        sync_dir.text("here")
-    );
+    let (role, here) = (role::line(&format!("behind:200,{}", sync_dir.text(""))), sync_dir.text("here"));
+    let line = format!("setsid {role} >/dev/null 2>&1 </dev/null & while [ ! -e '{here}' ]; do sleep 0.01; done");
     let ran = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", &line]).run();
     let pid: i32 = sync_dir.read("here").parse().unwrap();
     assert!(common::lives(pid), "it goes on");
@@ -169,11 +164,7 @@ fn names_that_others_chose_do_no_harm() {
 
 #[test]
 fn what_was_refused_has_no_column_but_a_reason() {
-    skip_unless!(kernel());
-    if common::has_pmu() {
-        println!("skipped: needs a machine without a hardware PMU");
-        return;
-    }
+    skip_unless!(kernel() && common::without_pmu());
     let ran = stat(["--tree", "-e", "cycles,page-faults:u", "--", "sh", "-c", "true; true"]).run().good();
     assert!(ran.err.lines().nth(3).unwrap().trim_end().ends_with("page-faults:u"), "{}", ran.err);
     let ran = ran.says(&[" cycles: not supported: this machine has no hardware PMU"]);

@@ -8,23 +8,19 @@ use crate::common::bank::{ALL, Bank, PAYMENTS, TELLERS};
 use crate::common::{CommandResult, Start, SyncDir, eventually, kernel, needs, pmux, program, root, skip_unless};
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs::{File, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The registers of the machine.
-struct Alone(#[allow(dead_code, reason = "held")] File);
-
 /// Waits for the registers; `None` where there are none to be had, and where the test has run in a process of its own.
-fn registers() -> Option<Alone> {
+fn registers() -> Option<File> {
     if !kernel() {
         return None;
     }
     let file = common::debug_registers()?;
     let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
     let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
-    let alone = needs("breakpoints", "a debug register that is free", there.is_ok()).then_some(Alone(file));
+    let alone = needs("breakpoints", "a debug register that is free", there.is_ok()).then_some(file);
     alone.filter(|_| Bank::open().is_some())
 }
 
@@ -278,24 +274,23 @@ fn programs_that_are_not_looked_into_are_told() {
     watch_bank(&["vault"], "counts").run().good().never_says(&["executed another"]);
 
     skip_unless!(root() && program("setpriv"));
-    let folder = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+    let folder = common::folder_with(0o755);
     let (own, copy) = (folder.path().join("pmux"), folder.path().join("bank"));
     common::copy_of(common::PMUX, &own);
     common::copy_of(bank, &copy);
     let as_user = |mode: u32| {
-        std::fs::set_permissions(&copy, Permissions::from_mode(mode)).unwrap();
-        let user = common::start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        user.args([&own]).args(["watch", "vault", "--"]).args([&copy]).args(["forks"]).run()
+        common::set_mode(&copy, mode);
+        let watch = common::unprivileged().args([&own]).args(["watch", "vault", "--"]);
+        watch.args([&copy]).args(["forks"]).run()
     };
     let left_out = "ran without the rights that its file gives (set-user-id";
     let flown = |mode: u32| {
-        std::fs::set_permissions(&copy, Permissions::from_mode(mode)).unwrap();
-        let user = common::start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        common::set_mode(&copy, mode);
         let out = folder.path().join("flights");
         std::fs::create_dir_all(&out).unwrap();
-        std::fs::set_permissions(&out, Permissions::from_mode(0o777)).unwrap();
-        let flight =
-            user.args([&own]).args(["flight", "-e", "page-faults:u", "--on", "watch:vault:w", "-o"]).args([&out]);
+        common::set_mode(&out, 0o777);
+        let words = ["flight", "-e", "page-faults:u", "--on", "watch:vault:w", "-o"];
+        let flight = common::unprivileged().args([&own]).args(words).args([&out]);
         flight.args(["--"]).args([&copy]).args(["forks"]).run()
     };
     flown(0o755).never_says(&[left_out]);
@@ -316,7 +311,8 @@ impl Runs {
     fn start(name: &str) -> Self {
         let sync_dir = SyncDir::new();
         let words = Bank::open().unwrap().words(name, &sync_dir.text("end"));
-        let child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
+        let mut program = Command::new(&words[0]);
+        let child = pmux_testkit::marked(&mut program).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
         Self { child, sync_dir }
     }
 

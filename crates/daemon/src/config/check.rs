@@ -34,12 +34,9 @@ impl TryFrom<String> for Listen {
         if text.starts_with('/') {
             return Ok(Self::Unix(PathBuf::from(text)));
         }
-        match text.parse::<SocketAddr>() {
-            Ok(address) => Ok(Self::Tcp(address)),
-            Err(_) => {
-                Err(format!("`{text}` is neither an address with a port (\"127.0.0.1:9464\") nor the path of a socket"))
-            }
-        }
+        text.parse::<SocketAddr>().map(Self::Tcp).map_err(|_| {
+            format!("`{text}` is neither an address with a port (\"127.0.0.1:9464\") nor the path of a socket")
+        })
     }
 }
 
@@ -64,16 +61,9 @@ impl Wrong {
         Self { nth, ..Self::new(key, text) }
     }
 
-    pub(super) fn in_table(self, nth: Option<usize>) -> Self {
-        Self { nth: nth.unwrap_or(self.nth), ..self }
-    }
-
     /// The sentence, with the line where the text has one for it.
     pub(super) fn within(&self, text: &str) -> String {
-        match self.line(text) {
-            Some(line) => format!("line {line}: {}", self.text),
-            None => self.text.clone(),
-        }
+        self.line(text).map_or_else(|| self.text.clone(), |line| format!("line {line}: {}", self.text))
     }
 
     /// Tables are written as such, the way the file that is shipped has them; who writes otherwise is told the key only.

@@ -4,6 +4,7 @@
 //!
 //! **Invariant:** no fault is made by taking another one out.
 
+use super::check::Wrong;
 use super::{Config, in_a_line};
 use serde::Deserialize as _;
 use toml::Spanned;
@@ -55,7 +56,7 @@ pub(super) fn read(text: &str) -> (Config, Vec<String>) {
             continue;
         }
         let nth = begin.and_then(|begin| recorders.iter().position(|known| known == begin));
-        let wrong = wrong.in_table(nth);
+        let wrong = Wrong { nth: nth.unwrap_or(wrong.nth), ..wrong };
         faults.push((wrong.line(text).unwrap_or(usize::MAX - 1), wrong.within(text)));
     }
     (config, in_order(faults))
@@ -108,10 +109,8 @@ fn take_out<'i>(table: &mut DeTable<'i>, at: usize) -> Option<Option<usize>> {
                 };
                 if elements.iter().any(is_it) {
                     let mut left = toml::de::DeArray::new();
-                    std::mem::replace(elements, toml::de::DeArray::new())
-                        .into_iter()
-                        .filter(|element| !is_it(element))
-                        .for_each(|one| left.push(one));
+                    let all = std::mem::replace(elements, toml::de::DeArray::new());
+                    all.into_iter().filter(|element| !is_it(element)).for_each(|one| left.push(one));
                     *elements = left;
                     return Some(None);
                 }

@@ -266,18 +266,9 @@ pub struct MetricsConfig {
 impl Default for MetricsConfig {
     fn default() -> Self {
         let (hosts, events, cgroups, cgroup_events) = Default::default();
-        let cpus = CpuLabels::default();
-        Self {
-            listen: None,
-            token_file: None,
-            hosts,
-            events,
-            cgroups,
-            cgroup_events,
-            most_cgroups: 1000,
-            cpus,
-            node_exporter_names: false,
-        }
+        let (listen, token_file, cpus) = (None, None, CpuLabels::default());
+        let (most_cgroups, node_exporter_names) = (1000, false);
+        Self { listen, token_file, hosts, events, cgroups, cgroup_events, most_cgroups, cpus, node_exporter_names }
     }
 }
 
@@ -401,10 +392,7 @@ impl Config {
             0 | 1 => String::new(),
             faults => format!(" (and {} more: `pmux serve --check` prints all)", faults - 1),
         };
-        match faults.first() {
-            None => Ok(config),
-            Some(first) => Err(ConfigError { file: None, text: format!("{first}{more}") }),
-        }
+        faults.first().map_or(Ok(config), |first| Err(ConfigError { file: None, text: format!("{first}{more}") }))
     }
 
     /// Looks up all groups.

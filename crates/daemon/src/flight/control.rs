@@ -100,16 +100,8 @@ impl Control {
         // Others are told why they may not, where there are others who may.
         let mode = if access == ControlAccess::Own { 0o600 } else { 0o666 };
         let listener = Listener::bind(&socket, mode).map_err(ControlError::Listen)?;
-        Ok(Self {
-            listener,
-            socket,
-            id,
-            access,
-            payers: Payers::look_up(),
-            clients: Vec::new(),
-            next: 0,
-            buffer: PacketBuffer::new(),
-        })
+        let (payers, clients, buffer) = (Payers::look_up(), Vec::new(), PacketBuffer::new());
+        Ok(Self { listener, socket, id, access, payers, clients, next: 0, buffer })
     }
 
     /// Has a waiter wait for those who ask.
@@ -162,12 +154,8 @@ impl Control {
             if self.may_ask(&peer) {
                 self.next += 1;
                 let description = format!("user {}, process {}", peer.uid, peer.pid);
-                self.clients.push(ControlClient {
-                    id: ControlClientId(self.next),
-                    channel,
-                    description,
-                    until: Some(now + QUESTION_TIME),
-                });
+                let (id, until) = (ControlClientId(self.next), Some(now + QUESTION_TIME));
+                self.clients.push(ControlClient { id, channel, description, until });
             } else {
                 let text = match self.access {
                     ControlAccess::Own => "only its own user, and root with its capabilities, may ask this recorder",

@@ -14,7 +14,7 @@ use crate::config::{Level, RecorderConfig, USUAL_FREQUENCY};
 use crate::log::Log;
 use pmux::flight::{FlightOptions, Limits};
 use pmux::record::{Rate, RecordOptions};
-use pmux::wait::{Token, Waiter};
+use pmux::wait::{Token, Waiter, Wake};
 use pmux::{CpuChoice, EventList, Session, Start, Target};
 use serde_json::{Value, json};
 use std::io::{PipeReader, PipeWriter};
@@ -197,6 +197,7 @@ impl RecorderTask {
             (Some(period), _) => Rate::Period(period),
             (None, frequency) => Rate::ButEachHit(frequency.unwrap_or(USUAL_FREQUENCY)),
         };
+        let (call_chain, off_cpu) = (config.call_chain.into(), config.off_cpu.map(pmux::units::nanos));
         let limits = Limits { max_snapshots: Some(config.max_snapshots), max_disk_bytes: Some(config.max_disk) };
         Ok(RecorderPlan {
             name: Some(config.name.clone()),
@@ -205,13 +206,7 @@ impl RecorderTask {
             rules: config.rules()?,
             cool_down: config.cool_down,
             options: FlightOptions {
-                record: RecordOptions {
-                    rate,
-                    call_chain: config.call_chain.into(),
-                    off_cpu: config.off_cpu.map(pmux::units::nanos),
-                    start: Start::Later,
-                    ..RecordOptions::default()
-                },
+                record: RecordOptions { rate, call_chain, off_cpu, start: Start::Later, ..RecordOptions::default() },
                 keep: config.keep,
                 after: config.after,
                 limits,
@@ -269,8 +264,7 @@ impl RecorderTask {
     }
 }
 
-fn is_stop(wake: &pmux::wait::Wake) -> bool {
-    use pmux::wait::Wake;
+fn is_stop(wake: &Wake) -> bool {
     matches!(wake, Wake::Fd(STOP) | Wake::Hangup(STOP))
 }
 

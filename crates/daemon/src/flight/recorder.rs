@@ -120,11 +120,9 @@ impl FlightRecorder {
     /// # Errors
     /// [`RecorderError`]: nothing is open then.
     pub fn open(session: &Session, plan: RecorderPlan, target: &Target<'_>) -> Result<Self, RecorderError> {
-        let events = |set: &SetText| {
-            let parsed = EventList::parse(&[&set.events], session.catalog());
-            parsed
-                .map(|events| (set.name.clone(), events))
-                .map_err(|error| RecorderError::Set(set.name.clone(), Box::new(Error::Parse(error))))
+        let events = |set: &SetText| match EventList::parse(&[&set.events], session.catalog()) {
+            Ok(events) => Ok((set.name.clone(), events)),
+            Err(error) => Err(RecorderError::Set(set.name.clone(), Box::new(Error::Parse(error)))),
         };
         let set_events = plan.sets.iter().map(events).collect::<Result<Vec<_>, _>>()?;
         // Paths are told to others, who may be elsewhere.
@@ -202,11 +200,8 @@ impl FlightRecorder {
         self.began = Instant::now();
         let Some(command) = command else { return Ok(None) };
         if !self.triggers.awaits_program() {
-            return self
-                .flight
-                .release(command)
-                .map(|running| Some(Child::Running(running)))
-                .map_err(RecorderError::Flight);
+            let running = self.flight.release(command).map_err(RecorderError::Flight)?;
+            return Ok(Some(Child::Running(running)));
         }
         let mut followed = self.flight.follow(command).map_err(RecorderError::Flight)?;
         let step = followed.next_step();
@@ -287,9 +282,7 @@ impl FlightRecorder {
             self.handle(trigger_event);
         }
         self.messages.extend(self.throttle.take_suppressed());
-        for switched in self.sets.settle() {
-            self.messages.push(RecorderEvent::Switched(switched));
-        }
+        self.messages.extend(self.sets.settle().into_iter().map(RecorderEvent::Switched));
         if let Some(mut control) = self.control.take() {
             for asked in control.take(wakes, Token(first.0 + CONTROL)) {
                 self.reply(&mut control, &asked);
@@ -359,16 +352,14 @@ impl FlightRecorder {
     #[must_use]
     pub fn status(&mut self) -> Value {
         let status = self.flight.status();
-        let rules =
-            self.rules.iter().enumerate().map(
-                |(index, rule)| json!({ "trigger": rule.trigger.to_string(), "fired": self.triggers.fired(index) }),
-            );
-        let rules: Vec<Value> = rules.collect();
-        let sets = self.sets.names().map(|name| {
-            let on = self.sets.position(name) == Some(Position::On);
-            json!({ "name": name, "on": on })
-        });
-        let sets: Vec<Value> = sets.collect();
+        let rule = |(index, rule): (usize, &Rule)| {
+            let (trigger, fired) = (rule.trigger.to_string(), self.triggers.fired(index));
+            json!({ "trigger": trigger, "fired": fired })
+        };
+        let rules: Value = self.rules.iter().enumerate().map(rule).collect();
+        let sets = self.sets.names();
+        let sets = sets.map(|name| json!({ "name": name, "on": self.sets.position(name) == Some(Position::On) }));
+        let sets: Value = sets.collect();
         let events: Vec<&str> = {
             let all = self.flight.events();
             all.split_last().map_or(&[][..], |(_, events)| events).iter().map(|event| event.name.as_str()).collect()
@@ -396,9 +387,8 @@ impl FlightRecorder {
     }
 
     fn handle(&mut self, trigger_event: TriggerEvent) {
-        for switched in self.sets.follow(&self.rules, &trigger_event) {
-            self.messages.push(RecorderEvent::Switched(switched));
-        }
+        let switched = self.sets.follow(&self.rules, &trigger_event);
+        self.messages.extend(switched.into_iter().map(RecorderEvent::Switched));
         match trigger_event {
             TriggerEvent::Fired(fired) => {
                 self.act(&fired);
@@ -423,11 +413,8 @@ impl FlightRecorder {
         let Some(rule) = self.rules.get(fired.rule) else { return };
         let may_report = self.throttle.may_report(fired.rule);
         if may_report {
-            self.messages.push(RecorderEvent::Fired {
-                trigger: rule.trigger.to_string(),
-                why: fired.to_string(),
-                at: fired.at,
-            });
+            let (trigger, why) = (rule.trigger.to_string(), fired.to_string());
+            self.messages.push(RecorderEvent::Fired { trigger, why, at: fired.at });
         }
         let actions = rule.actions.clone();
         let mut snapshot = false;
@@ -490,22 +477,18 @@ impl FlightRecorder {
     }
 
     fn finish_snapshot(&mut self, snapshot: Result<FlightSnapshot, SnapshotError>) {
-        let number = match &snapshot {
-            Ok(snapshot) => snapshot.number,
-            Err(error) => error.number,
-        };
-        let waiting = self.waiting.remove(&number).unwrap_or_default();
-        let answer = match &snapshot {
+        let (number, answer) = match &snapshot {
             Ok(snapshot) => {
                 self.taken += 1;
                 self.last = Some(snapshot.path.clone());
-                snapshot_value(snapshot)
+                (snapshot.number, snapshot_value(snapshot))
             }
             Err(error) => {
                 self.failed += 1;
-                json!({ "refused": format!("no snapshot: {error}") })
+                (error.number, json!({ "refused": format!("no snapshot: {error}") }))
             }
         };
+        let waiting = self.waiting.remove(&number).unwrap_or_default();
         if let Some(control) = &mut self.control {
             waiting.clients.iter().for_each(|client| control.answer(*client, &answer));
         }

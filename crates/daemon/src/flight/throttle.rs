@@ -186,13 +186,8 @@ mod tests {
     }
 
     fn fired(rule: usize, line: &str) -> Fired {
-        Fired {
-            rule,
-            at: Nanos(5),
-            place: TriggerTarget::All,
-            cgroup: None,
-            reasons: vec![Reason::Line(line.to_owned())],
-        }
+        let reasons = vec![Reason::Line(line.to_owned())];
+        Fired { rule, at: Nanos(5), place: TriggerTarget::All, cgroup: None, reasons }
     }
 
     #[test]

@@ -116,11 +116,8 @@ impl Collector {
                 Ok(counts) => {
                     for (index, event) in counts.events().iter().enumerate() {
                         let reason = counts.refusal(index).map(str::to_owned);
-                        refused.extend(reason.map(|reason| RefusedEvent {
-                            event: event.clone(),
-                            scope: "cgroups",
-                            reason,
-                        }));
+                        let (event, scope) = (event.clone(), "cgroups");
+                        refused.extend(reason.map(|reason| RefusedEvent { event, scope, reason }));
                     }
                     log.write(Level::Info, format_args!("metrics: cgroups are counted {}", counts.way()));
                     by_cgroup = Some(counts);
@@ -162,7 +159,6 @@ impl Collector {
         self.log_once(trouble);
     }
 
-    /// Each sentence once.
     fn log_once(&mut self, troubles: impl IntoIterator<Item = String>) {
         for trouble in troubles {
             if !self.logged.contains(&trouble) {

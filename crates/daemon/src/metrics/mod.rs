@@ -147,7 +147,6 @@ impl Drop for Metrics {
     }
 }
 
-/// Which requests are answered.
 fn access(config: &MetricsConfig) -> Result<Access, String> {
     Ok(match (config.token()?, &config.listen) {
         (Some(token), _) => Access::Bearer(token),
@@ -180,7 +179,7 @@ fn open(
     let collector = Collector::open((config, turns), session, log, carried)?;
     let way = collector.way().map(|way| way.to_string());
     let server = MetricsServer::new(listen, collector, Arc::clone(&shared), woken, log.clone())?;
-    let place = server.place();
+    let place = server.place.clone();
     log.write(Level::Info, format_args!("metrics are at {place}"));
     *lock(&shared.known) = Some((place, way));
     Ok(server)

@@ -118,7 +118,7 @@ enum HttpState {
 pub(super) struct MetricsServer {
     poll: Poll,
     listener: HttpListener,
-    place: String,
+    pub(super) place: String,
     wake: UnixStream,
     collector: Collector,
     shared: Arc<Shared>,
@@ -139,18 +139,18 @@ impl MetricsServer {
         log: Log,
     ) -> Result<Self, String> {
         let listener = HttpListener::bind(listen)?;
-        let place = match (&listener, listen) {
-            (HttpListener::Tcp(tcp), _) => tcp
+        let place = match &listener {
+            HttpListener::Tcp(tcp) => tcp
                 .local_addr()
                 .map(|address| format!("http://{address}/metrics"))
                 .map_err(|error| error.to_string())?,
-            (HttpListener::Unix(_, path), _) => path.display().to_string(),
+            HttpListener::Unix(_, path) => path.display().to_string(),
         };
         wake.set_nonblocking(true).map_err(|error| error.to_string())?;
         let poll = Poll::new().map_err(|errno| format!("no epoll for metrics: {errno}"))?;
-        poll.add(&listener, LISTENER, Interest::Read)
-            .and_then(|()| poll.add(&wake, WAKE, Interest::Read))
-            .map_err(|errno| format!("metrics can't be waited for: {errno}"))?;
+        let watched =
+            poll.add(&listener, LISTENER, Interest::Read).and_then(|()| poll.add(&wake, WAKE, Interest::Read));
+        watched.map_err(|errno| format!("metrics can't be waited for: {errno}"))?;
         let (connections, now) = (HashMap::new(), Instant::now());
         Ok(Self {
             poll,
@@ -166,10 +166,6 @@ impl MetricsServer {
             accept_from: None,
             log,
         })
-    }
-
-    pub(super) fn place(&self) -> String {
-        self.place.clone()
     }
 
     /// Answers until the other end of the wake is closed. What was counted is answered.
@@ -237,12 +233,8 @@ impl MetricsServer {
                     let number = self.next;
                     self.next += 1;
                     if self.poll.add(&stream, Token(number), Interest::Read).is_ok() {
-                        let connection = HttpConnection {
-                            stream,
-                            request: Vec::new(),
-                            answer: None,
-                            until: Instant::now() + PATIENCE,
-                        };
+                        let until = Instant::now() + PATIENCE;
+                        let connection = HttpConnection { stream, request: Vec::new(), answer: None, until };
                         self.connections.insert(number, connection);
                         // Most have asked by now.
                         self.serve_connection(number);

@@ -99,7 +99,6 @@ impl Collector for Exposition {
     }
 }
 
-/// Nanoseconds as seconds.
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
@@ -134,12 +133,8 @@ impl Exposition {
         });
         info(out, "pmux_event_refused", "Events that are configured and can not be counted here.", refused)?;
         let missed = sample.missed.iter().map(|(cpu, (ns, _))| (cpu_label(*cpu), Number::Real(seconds(*ns))));
-        counter(
-            out,
-            "pmux_cpu_missed_seconds",
-            "Time in which a CPU was not counted, because it was offline.",
-            missed,
-        )?;
+        let help = "Time in which a CPU was not counted, because it was offline.";
+        counter(out, "pmux_cpu_missed_seconds", help, missed)?;
         let gaps = sample.missed.iter().map(|(cpu, (_, gaps))| (cpu_label(*cpu), Number::Whole(u64::from(*gaps))));
         counter(out, "pmux_cpu_gaps", "How often a CPU went offline while it was counted.", gaps)
     }
@@ -166,12 +161,8 @@ impl Exposition {
         let sample = &*self.0;
         let Some((way, why)) = &sample.way else { return Ok(()) };
         let labels = vec![("way", (*way).to_owned()), ("text", why.clone())];
-        info(
-            out,
-            "pmux_cgroup_counting",
-            "How cgroups are counted: by a BPF program, or by events of their own, and why.",
-            [labels],
-        )?;
+        let help = "How cgroups are counted: by a BPF program, or by events of their own, and why.";
+        info(out, "pmux_cgroup_counting", help, [labels])?;
         gauge(out, "pmux_cgroups", "Cgroups that are counted.", sample.cgroups as f64)?;
         let left_out = "Cgroups that are not counted because there are more than may be.";
         gauge(out, "pmux_cgroups_left_out", left_out, sample.cgroups_left_out as f64)?;
@@ -184,13 +175,10 @@ impl Exposition {
     fn service(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let sample = &*self.0;
         let (health, tallies) = (&sample.health, &sample.health.tallies);
-        info(
-            out,
-            "pmux_build",
-            "The version of the service.",
-            [vec![("version", env!("CARGO_PKG_VERSION").to_owned())]],
-        )?;
+        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+        info(out, "pmux_build", "The version of the service.", [version])?;
         let (opened, closed) = sample.kernel_events;
+        let refreshed = "When these numbers were taken, in seconds since 1970.";
         for (name, help, value) in [
             ("pmux_clients", "Clients that are connected.", health.clients as f64),
             ("pmux_client_events", "Events that clients have open.", health.events as f64),
@@ -198,22 +186,15 @@ impl Exposition {
             ("pmux_views", "Groups and events of clients that read those counters.", sample.views as f64),
             ("pmux_kernel_events", "Events of the kernel that are open.", (opened - closed) as f64),
             ("pmux_cpus", "CPUs that are online.", sample.cpus as f64),
-            (
-                "pmux_last_refresh_timestamp_seconds",
-                "When these numbers were taken, in seconds since 1970.",
-                sample.at_s,
-            ),
+            ("pmux_last_refresh_timestamp_seconds", refreshed, sample.at_s),
             ("pmux_refresh_duration_seconds", "How long it took to take them.", seconds(sample.taken_ns)),
         ] {
             gauge(out, name, help, value)?;
         }
+        let cut_off = "Clients that were cut off, because they did what they must not.";
         for (name, help, value) in [
             ("pmux_clients_connected", "Clients that have come.", tallies.clients),
-            (
-                "pmux_clients_cut_off",
-                "Clients that were cut off, because they did what they must not.",
-                tallies.cut_off,
-            ),
+            ("pmux_clients_cut_off", cut_off, tallies.cut_off),
             ("pmux_requests", "Requests of clients.", tallies.requests),
             ("pmux_requests_refused", "Requests that were refused.", tallies.refused),
             ("pmux_client_events_opened", "Events that clients have opened.", tallies.opened),

@@ -170,13 +170,8 @@ fn records_of_their_own_process_are_not_passed() {
     let privileged = able(7, PERFMON);
     let plain = sampling(SampleFormat::empty());
     let flagged = |flag| Attr { flags: plain.flags | flag, ..plain };
-    for alone in [
-        sampling(SampleFormat::READ),
-        flagged(AttrFlags::ENABLE_ON_EXEC),
-        flagged(AttrFlags::SIGTRAP),
-        flagged(AttrFlags::WRITE_BACKWARD),
-        flagged(AttrFlags::INHERIT_STAT),
-    ] {
+    let flags = [AttrFlags::ENABLE_ON_EXEC, AttrFlags::SIGTRAP, AttrFlags::WRITE_BACKWARD, AttrFlags::INHERIT_STAT];
+    for alone in flags.map(flagged).into_iter().chain([sampling(SampleFormat::READ)]) {
         assert_eq!(may_record(&privileged, &alone, PmuKind::Other), Err(Denied::OwnRecords));
     }
     for open in [

@@ -18,7 +18,6 @@ pub(super) enum WaitsFor {
     Room,
     /// The time at which it may ask again.
     Turn,
-    /// An opener.
     Opener,
 }
 
@@ -131,15 +130,13 @@ impl Connection {
                 Effect::Send { .. } => {}
             }
         }
-        match state {
-            ConnectionState::Open if self.has_left() => ConnectionState::Closed,
-            state => state,
-        }
+        self.after(state)
     }
 
-    /// Whether all was said that there was to say to a client that is sent away.
-    fn has_left(&self) -> bool {
-        self.leaving && self.outbox.bytes() == 0
+    /// A client that is sent away is gone when all was said that there was to say to it.
+    fn after(&self, state: ConnectionState) -> ConnectionState {
+        let has_left = self.leaving && !self.is_blocked();
+        if has_left && state == ConnectionState::Open { ConnectionState::Closed } else { state }
     }
 
     /// Sends, or keeps it until there is room.
@@ -160,10 +157,8 @@ impl Connection {
         if self.outbox.bytes() < before {
             self.stuck_since_ns = None;
         }
-        match self.account(sent, now_ns) {
-            ConnectionState::Open if self.has_left() => ConnectionState::Closed,
-            state => state,
-        }
+        let state = self.account(sent, now_ns);
+        self.after(state)
     }
 
     fn account(&mut self, sent: Result<Flushed, OutboxError>, now_ns: u64) -> ConnectionState {

@@ -152,9 +152,8 @@ impl Server {
         pmux::server_api::raise_file_limit();
         session.follow_cpus();
         session.let_files_be_passed();
-        session
-            .close_elsewhere()
-            .map_err(|error| StartError::Machine(format!("there is no thread that closes events: {error}")))?;
+        let closes = session.close_elsewhere();
+        closes.map_err(|error| StartError::Machine(format!("there is no thread that closes events: {error}")))?;
         if let Err(error) = session.note_forks() {
             log.write(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
@@ -222,10 +221,8 @@ impl Server {
 
     /// Serves until a signal says stop, or clients can't find the socket any more.
     pub fn run(mut self) -> ServerExit {
-        let place = self
-            .path
-            .as_ref()
-            .map_or_else(|| "a socket that was handed over".to_owned(), |path| path.display().to_string());
+        let place = self.path.as_ref().map(|path| path.display().to_string());
+        let place = place.as_deref().unwrap_or("a socket that was handed over");
         self.log.write(Level::Info, format_args!("listening at {place}"));
         self.recorders.apply(&self.config.recorder, &self.system_wide);
         self.manager.send("READY=1");
@@ -244,9 +241,13 @@ impl Server {
                 match report.token {
                     LISTENER => self.accept(now),
                     SIGNALS => {
-                        if self.take_signals() {
+                        let signals = self.signals.take();
+                        if signals.iter().any(|signal| STOP.contains(signal)) {
                             self.shut_down();
                             return ServerExit::Stopped;
+                        }
+                        if signals.contains(&RELOAD) {
+                            self.reload();
                         }
                     }
                     HOTPLUG => {}
@@ -378,7 +379,10 @@ impl Server {
                 RoundRemainder::Some => 0,
             };
         }
-        self.plan_pass(now);
+        // The kernel's rings are emptied from time to time while a client wants what is in them.
+        if self.next_pass_ns == u64::MAX && !self.counters.streams().is_empty() {
+            self.next_pass_ns = now + u64::from(self.config.records.pass_ms) * MILLISECOND_NS;
+        }
         for (user, count) in self.log_limiter.left_out(now) {
             let more = format_args!("{count} more lines about clients of user {user} were left out");
             self.log.write(Level::Warning, more);
@@ -394,13 +398,6 @@ impl Server {
         if self.next_refresh_ns == u64::MAX && self.service.has_entries() {
             let pause = u64::from(self.config.counting.refresh_ms) * MILLISECOND_NS;
             self.next_refresh_ns = now + pause.max(least_pause_ns);
-        }
-    }
-
-    /// The kernel's rings are emptied from time to time while a client wants what is in them.
-    fn plan_pass(&mut self, now: u64) {
-        if self.next_pass_ns == u64::MAX && !self.counters.streams().is_empty() {
-            self.next_pass_ns = now + u64::from(self.config.records.pass_ms) * MILLISECOND_NS;
         }
     }
 
@@ -429,18 +426,6 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let state = connection.send(0, reply, &[], now);
         self.settle(id, state, now);
-    }
-
-    /// Whether one of them says stop.
-    fn take_signals(&mut self) -> bool {
-        let signals = self.signals.take();
-        if signals.iter().any(|signal| STOP.contains(signal)) {
-            return true;
-        }
-        if signals.contains(&RELOAD) {
-            self.reload();
-        }
-        false
     }
 
     fn reload(&mut self) {

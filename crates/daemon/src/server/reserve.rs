@@ -26,10 +26,8 @@ impl Reserve {
     /// Takes them back, as copies of a file; whether all could be had.
     pub(super) fn refill(&mut self, of: impl AsFd) -> bool {
         while self.0.len() < KEPT {
-            match of.as_fd().try_clone_to_owned() {
-                Ok(copy) => self.0.push(copy),
-                Err(_) => return false,
-            }
+            let Ok(copy) = of.as_fd().try_clone_to_owned() else { return false };
+            self.0.push(copy);
         }
         true
     }

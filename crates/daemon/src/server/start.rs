@@ -69,14 +69,8 @@ pub(super) fn rules(config: &Config) -> Rules {
     let refresh_ms = config.counting.refresh_ms;
     let kernel_ring_bytes = u64::from(config.records.kernel_ring_kib) * 1024;
     let (limits, files) = (config.limits, config.rights.files);
-    Rules {
-        limits,
-        files,
-        refresh_ms,
-        kernel_ring_bytes,
-        most_files: pmux::server_api::most_files(),
-        own_user: own_user(),
-    }
+    let (most_files, own_user) = (pmux::server_api::most_files(), own_user());
+    Rules { limits, files, refresh_ms, kernel_ring_bytes, most_files, own_user }
 }
 
 /// What is told of metrics: the place that was named goes before the configuration's.
@@ -138,9 +132,8 @@ pub(super) fn listen(
     }
     let listener = Listener::bind(&path, config.socket.mode.0).map_err(StartError::Listen)?;
     if let Some(number) = group {
-        listener
-            .give_to_group(number)
-            .map_err(|error| StartError::Machine(format!("the socket can't be given to a group: {error}")))?;
+        let given = listener.give_to_group(number);
+        given.map_err(|error| StartError::Machine(format!("the socket can't be given to a group: {error}")))?;
     }
     Ok((listener, Some(path)))
 }

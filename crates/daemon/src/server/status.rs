@@ -267,7 +267,9 @@ impl Server {
             "cpus": self.counters.session().online().to_string(),
         });
         let capacities = self.counters.session().known_capacities();
-        status["rooms"] = capacities.iter().map(capacity).collect();
+        // How many counters run at once, where that was tried.
+        let room = |of: &pmux::PmuCapacity| json!({ "pmu": of.pmu, "counters": of.counters, "limit": of.limit });
+        status["rooms"] = capacities.iter().map(room).collect();
         let records = self.counters.streams().all();
         status["records"] = json!({
             "subscriptions": records.streams,
@@ -341,11 +343,6 @@ impl Server {
         let everything = is_privileged(peer) || named || !self.service.rules().binds(account.payer);
         (everything, Some(account.payer))
     }
-}
-
-/// How many counters run at once, where that was tried.
-fn capacity(capacity: &pmux::PmuCapacity) -> Value {
-    json!({ "pmu": capacity.pmu, "counters": capacity.counters, "limit": capacity.limit })
 }
 
 fn add_demand(demand: &mut CounterDemand, question: &SharedQuestion) {

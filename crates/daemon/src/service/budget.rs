@@ -107,13 +107,9 @@ impl User {
     }
 
     pub(super) fn usage(&self, bound: bool, closed: u64, now_ns: u64) -> Usage {
-        Usage {
-            clients: self.clients,
-            held: Charge { files: self.files(), ..self.charge },
-            closing: self.still_closing(closed),
-            waits: bound && self.rate.ready_at(now_ns).is_some(),
-            bound,
-        }
+        let held = Charge { files: self.files(), ..self.charge };
+        let waits = bound && self.rate.ready_at(now_ns).is_some();
+        Usage { clients: self.clients, held, closing: self.still_closing(closed), waits, bound }
     }
 
     pub(super) fn is_empty(&mut self, closed: u64) -> bool {

@@ -34,7 +34,7 @@ pub struct HeldGroup<C: Counting> {
     /// The events that the client has closed by themselves, a bit for each.
     closed: u64,
     /// The entry of the page for each event; empty where it has none.
-    entries: Vec<u32>,
+    pub(super) entries: Vec<u32>,
     /// Whether the client was given the kernel's files of it.
     pub(super) files: Holds,
 }
@@ -58,10 +58,6 @@ impl<C: Counting> HeldGroup<C> {
 
     fn has(&self, index: usize) -> bool {
         index < self.attrs.len() && self.closed & 1 << index == 0
-    }
-
-    pub(super) fn entries(&self) -> &[u32] {
-        &self.entries
     }
 
     /// What it costs: the kernel's event of a member that was closed stays with its group.
@@ -135,7 +131,7 @@ pub(super) struct Client<C: Counting> {
     /// Whether the configuration names a group of it.
     pub(super) membership: Membership,
     /// Empty until it has said hello.
-    name: Option<String>,
+    pub(super) name: Option<String>,
     /// By the handle of the leader; a group has as many handles in a row as it has events.
     groups: BTreeMap<u64, HeldGroup<C>>,
     /// By their handles.
@@ -144,40 +140,20 @@ pub(super) struct Client<C: Counting> {
     requests: u64,
     page: Option<C::Page>,
     entries: EntryPool,
-    rate: Rate,
+    pub(super) rate: Rate,
 }
 
 impl<C: Counting> Client<C> {
     pub(super) fn new((peer, payer): (Peer, u32), membership: Membership, per_second: u32, now_ns: u64) -> Self {
-        Self {
-            peer,
-            payer,
-            membership,
-            name: None,
-            groups: BTreeMap::new(),
-            streams: BTreeMap::new(),
-            charge: Charge::default(),
-            requests: 0,
-            page: None,
-            entries: EntryPool::default(),
-            rate: Rate::new(per_second, now_ns),
-        }
+        let (groups, streams, charge, entries) = Default::default();
+        let rate = Rate::new(per_second, now_ns);
+        Self { peer, payer, membership, name: None, groups, streams, charge, requests: 0, page: None, entries, rate }
     }
 
     pub(super) fn account(&self) -> Account<'_, C> {
-        Account {
-            peer: &self.peer,
-            payer: self.payer,
-            name: self.name.as_deref().unwrap_or_default(),
-            charge: self.charge,
-            requests: self.requests,
-            groups: &self.groups,
-            streams: &self.streams,
-        }
-    }
-
-    pub(super) const fn peer(&self) -> &Peer {
-        &self.peer
+        let &Self { ref peer, payer, charge, requests, ref groups, ref streams, .. } = self;
+        let name = self.name.as_deref().unwrap_or_default();
+        Account { peer, payer, name, charge, requests, groups, streams }
     }
 
     pub(super) const fn requester(&self) -> Requester<'_> {
@@ -190,10 +166,6 @@ impl<C: Counting> Client<C> {
         granted.map(|(&leader, _)| Handle(leader)).collect()
     }
 
-    pub(super) const fn is_greeted(&self) -> bool {
-        self.name.is_some()
-    }
-
     pub(super) fn greet(&mut self, name: String, page: Option<C::Page>, entries: u32) {
         self.name = Some(name);
         self.entries.most = if page.is_some() { entries } else { 0 };
@@ -204,17 +176,9 @@ impl<C: Counting> Client<C> {
         self.charge.events
     }
 
-    pub(super) fn set_rate(&mut self, per_second: u32) {
-        self.rate.set(per_second);
-    }
-
     pub(super) fn charge(&mut self, now_ns: u64) {
         self.requests += 1;
         self.rate.charge(now_ns);
-    }
-
-    pub(super) fn ready_at(&self, now_ns: u64) -> Option<u64> {
-        self.rate.ready_at(now_ns)
     }
 
     /// Takes a group in; its events have the handles from `leader` on.

@@ -31,6 +31,7 @@ use pmux::server_api::shared::wire::{
     Handle, Limits, Notice, OpenCgroup, REQUEST_HANDLES, Refusal, RefusalKind, Reply, Request, Scope,
 };
 use pmux::server_api::{Closing, Peer};
+use request::{Answer, Answered};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
@@ -168,7 +169,7 @@ impl<C: Counting> Service<C> {
     pub fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
         for client in self.clients.values_mut() {
-            client.set_rate(rules.limits.requests_per_second);
+            client.rate.set(rules.limits.requests_per_second);
         }
         self.users.values_mut().for_each(|user| user.rate.set(rules.limits.requests_per_second_per_user));
     }
@@ -184,7 +185,7 @@ impl<C: Counting> Service<C> {
         let ids: Vec<_> = self.clients.keys().copied().collect();
         for id in ids {
             let Some(client) = self.clients.get_mut(&id) else { continue };
-            client.membership = membership(client.peer());
+            client.membership = membership(&client.peer);
             let over = if client.membership == Membership::None { client.granted_by_group() } else { Vec::new() };
             for handles in over.chunks(REQUEST_HANDLES) {
                 // They are its own: none is refused.
@@ -207,7 +208,7 @@ impl<C: Counting> Service<C> {
     /// What was known of a client when it asked for something last that its rights decide about.
     #[must_use]
     pub fn peer(&self, id: ClientId) -> Option<&Peer> {
-        self.clients.get(&id).map(Client::peer)
+        self.clients.get(&id).map(|client| &client.peer)
     }
 
     /// The rules.
@@ -287,11 +288,8 @@ impl<C: Counting> Service<C> {
             return full("as many clients as may be are connected", &key, most);
         }
         if self.rules.binds(user) && of_user >= per_user {
-            return full(
-                &format!("as many clients of user {user} as may be are connected"),
-                "`limits.clients_per_user`",
-                per_user,
-            );
+            let what = format!("as many clients of user {user} as may be are connected");
+            return full(&what, "`limits.clients_per_user`", per_user);
         }
         Ok(())
     }
@@ -322,7 +320,7 @@ impl<C: Counting> Service<C> {
         let client = self.clients.get(&id)?;
         let user = client.payer;
         let of_user = self.users.get(&user).filter(|_| self.rules.binds(user));
-        client.ready_at(now_ns).max(of_user.and_then(|user| user.rate.ready_at(now_ns)))
+        client.rate.ready_at(now_ns).max(of_user.and_then(|user| user.rate.ready_at(now_ns)))
     }
 
     /// A client asks for something: it costs a share of a second.
@@ -348,51 +346,55 @@ impl<C: Counting> Service<C> {
         self.unpark(id);
         self.tried = Charge::default();
         let client = self.clients.get_mut(&id)?;
-        let (greeted, user) = (client.is_greeted(), client.payer);
+        let (greeted, user) = (client.name.is_some(), client.payer);
         let before = counting.closing();
-        let answered = match &request {
-            Request::Hello(hello) if !greeted => self.hello(id, counting, number, hello, out),
+        let answered: Answered<C::File> = match &request {
+            Request::Hello(hello) if !greeted => self.hello(id, counting, hello),
             Request::Hello(_) => Err(out_of_order("the client has said hello before")),
             _ if !greeted => Err(out_of_order("a client says hello first")),
-            Request::Open(open) => self.open(id, counting, number, (open, None), out),
-            Request::OpenCgroup(OpenCgroup { open, cgroup }) => {
-                self.open(id, counting, number, (open, Some(cgroup)), out)
+            Request::Open(open) => self.open(id, counting, (open, None)),
+            Request::OpenCgroup(OpenCgroup { open, cgroup }) => self.open(id, counting, (open, Some(cgroup))),
+            Request::Control { handle, op } => self.control(id, counting, *handle, op).map(|()| Reply::Done.into()),
+            Request::Read { handles } => self.read(id, counting, handles).map(Answer::from),
+            Request::Renew { handle } => self.renew(id, counting, *handle),
+            Request::Close { handles } => {
+                let closed = self.close(id, counting, handles);
+                closed.map(|events| Answer { note: Some(Note::Closed(events)), ..Answer::from(Reply::Done) })
             }
-            Request::Control { handle, op } => self.control(id, counting, *handle, op).map(|()| done(number, out)),
-            Request::Read { handles } => self.read(id, counting, number, handles, out),
-            Request::Renew { handle } => self.renew(id, counting, number, *handle, out),
-            Request::Close { handles } => self.close(id, counting, handles).map(|closed| {
-                out.push(Effect::Note(Note::Closed(closed)));
-                done(number, out);
-            }),
             Request::Weigh { .. } => Err(Refusal::new(RefusalKind::Rights, 0, errno::EOPNOTSUPP, NO_WEIGHTS)),
-            Request::Subscribe(wish) => self.subscribe(id, counting, number, wish, out),
+            Request::Subscribe(wish) => self.subscribe(id, counting, wish),
             Request::Numbers { handle } => self.numbers(id, counting, number, *handle, out),
             // The code that runs the loop knows more than this: it answers by itself.
             Request::Status { .. } => Err(out_of_order("the state can't be asked for here")),
-            Request::Ping => {
-                done(number, out);
-                Ok(())
-            }
+            Request::Ping => Ok(Reply::Done.into()),
         };
         self.closes_later(user, before, counting);
-        if let Err(refusal) = answered {
-            if counting.is_waiting() {
+        match answered {
+            Ok(Answer { note, reply, files }) => {
+                out.extend(note.map(Effect::Note));
+                out.push(Effect::Send { number, reply, files });
+            }
+            Err(_) if counting.is_waiting() => {
                 // It is counted when it is tried last; each try has its price.
                 self.tallies.requests -= 1;
                 self.charge(user, self.tried);
                 self.parked.insert(id, (user, self.tried));
                 return Some((number, request));
             }
-            self.tallies.refused += 1;
-            let hang_up = !greeted;
-            out.push(Effect::Note(Note::Refused(refusal.clone())));
-            out.push(Effect::Send { number, reply: Reply::Refused(refusal), files: Vec::new() });
-            if hang_up {
-                out.push(Effect::HangUp);
+            Err(refusal) => {
+                self.refuse(number, refusal, out);
+                if !greeted {
+                    out.push(Effect::HangUp);
+                }
             }
         }
         None
+    }
+
+    fn refuse(&mut self, number: u32, refusal: Refusal, out: &mut Vec<Effect<C::File>>) {
+        self.tallies.refused += 1;
+        out.push(Effect::Note(Note::Refused(refusal.clone())));
+        out.push(Effect::Send { number, reply: Reply::Refused(refusal), files: Vec::new() });
     }
 
     /// A client has sent what can't be understood.
@@ -401,11 +403,8 @@ impl<C: Counting> Service<C> {
             return;
         }
         self.tallies.requests += 1;
-        self.tallies.refused += 1;
         self.tallies.cut_off += 1;
-        let refusal = Refusal::new(RefusalKind::Request, 0, errno::EPROTO, why);
-        out.push(Effect::Note(Note::Refused(refusal.clone())));
-        out.push(Effect::Send { number: 0, reply: Reply::Refused(refusal), files: Vec::new() });
+        self.refuse(0, out_of_order(why), out);
         out.push(Effect::HangUp);
     }
 
@@ -563,10 +562,6 @@ impl<C: Counting> Service<C> {
         let limits = &self.rules.limits;
         Limits { events: limits.events_per_client, requests_per_second: limits.requests_per_second }
     }
-}
-
-fn done<F>(number: u32, out: &mut Vec<Effect<F>>) {
-    out.push(Effect::Send { number, reply: Reply::Done, files: Vec::new() });
 }
 
 fn out_of_order(text: &str) -> Refusal {

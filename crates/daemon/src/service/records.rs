@@ -5,7 +5,7 @@
 use super::budget::{Charge, FILES_OF_STREAM};
 use super::client::HeldStream;
 use super::counting::{Counting, Refused};
-use super::request::{Answered, decode, unknown};
+use super::request::{Answer, Answered, decode, unknown};
 use super::streaming::{Flow, Subscription};
 use super::{ClientId, Effect, Note, Rules, Service, errno};
 use pmux::server_api::shared::wire::{
@@ -20,20 +20,15 @@ const LEAST_KERNEL_RING: u64 = 16 * KIB;
 const KIB: u64 = 1024;
 
 impl<C: Counting> Service<C> {
-    pub(super) fn subscribe(
-        &mut self,
-        id: ClientId,
-        counting: &mut C,
-        number: u32,
-        wish: &Subscribe,
-        out: &mut Vec<Effect<C::File>>,
-    ) -> Answered {
+    pub(super) fn subscribe(&mut self, id: ClientId, counting: &mut C, wish: &Subscribe) -> Answered<C::File> {
         let mut wanted = understand(wish)?;
         let charge = self.check_subscription(id, counting, &mut wanted)?;
         if wanted.kernel_ring_bytes == 0 {
-            return Err(locked_out());
+            let text = "the kernel's rings for all clients of a user may have what the kernel lets that user lock: \
+                        raise kernel.perf_event_mlock_kb, or the client's `ulimit -l`";
+            return Err(Refusal::new(RefusalKind::Limit, 0, errno::EPERM, text));
         }
-        let (stream, files) = counting.subscribe(self.client(id)?.peer(), &wanted)?;
+        let (stream, files) = counting.subscribe(&self.client(id)?.peer, &wanted)?;
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
         let user = self.client(id)?.payer;
@@ -41,12 +36,9 @@ impl<C: Counting> Service<C> {
         self.tallies.opened += u64::from(charge.events);
         let ring_bytes = wanted.ring_bytes;
         let names = wanted.attrs.iter().map(|attr| counting.name(attr)).collect();
-        let note = Note::Subscribed(handle, names, wanted.clone());
+        let note = Some(Note::Subscribed(handle, names, wanted.clone()));
         self.client(id)?.take_in_stream(handle, HeldStream { stream, wanted, charge });
-        out.push(Effect::Note(note));
-        let reply = Reply::Subscribed(Subscribed { handle, ring_bytes });
-        out.push(Effect::Send { number, reply, files });
-        Ok(())
+        Ok(Answer { note, reply: Reply::Subscribed(Subscribed { handle, ring_bytes }), files })
     }
 
     /// Whether a client may have so much, and what it costs. The kernel's rings are made as large as the user may have them.
@@ -90,21 +82,14 @@ impl<C: Counting> Service<C> {
         let files = u64::from(events) + FILES_OF_STREAM;
         let charge = Charge { events, files, ring_bytes: wanted.ring_bytes, kernel_ring_bytes: in_kernel };
         self.has_room(id, counting, charge)?;
+        let in_kernel_of_all = counting.kernel_bytes().saturating_add(in_kernel);
+        let (most_of_client, most_of_all) = (limits.kernel_rings_kib_per_client, limits.kernel_rings_kib);
+        let own_in_kernel = own_in_kernel + in_kernel;
         for (whose, key, bytes, most) in [
             ("a client's rings", "rings_kib_per_client", own_bytes + wanted.ring_bytes, limits.rings_kib_per_client),
             ("the rings of all clients", "rings_kib", all_bytes + wanted.ring_bytes, limits.rings_kib),
-            (
-                "the kernel's rings for a client",
-                "kernel_rings_kib_per_client",
-                own_in_kernel + in_kernel,
-                limits.kernel_rings_kib_per_client,
-            ),
-            (
-                "the kernel's rings for all clients",
-                "kernel_rings_kib",
-                counting.kernel_bytes().saturating_add(in_kernel),
-                limits.kernel_rings_kib,
-            ),
+            ("the kernel's rings for a client", "kernel_rings_kib_per_client", own_in_kernel, most_of_client),
+            ("the kernel's rings for all clients", "kernel_rings_kib", in_kernel_of_all, most_of_all),
         ] {
             if bytes > u64::from(most) * KIB {
                 return full(format!(
@@ -122,17 +107,16 @@ impl<C: Counting> Service<C> {
         number: u32,
         handle: Handle,
         out: &mut Vec<Effect<C::File>>,
-    ) -> Answered {
+    ) -> Answered<C::File> {
         let held = self.client(id)?.stream(handle).ok_or_else(|| unknown(0))?;
         let numbers = counting.numbers(&held.stream);
-        let parts = numbers.len().div_ceil(PART_NUMBERS).max(1);
         let mut chunks = numbers.chunks(PART_NUMBERS);
-        for index in 1..=parts {
-            let part = if index == parts { Part::Last } else { Part::More };
-            let numbers = chunks.next().unwrap_or_default().to_vec();
-            out.push(Effect::Send { number, reply: Reply::Numbers { part, numbers }, files: Vec::new() });
+        let last = chunks.next_back().unwrap_or_default().to_vec();
+        for numbers in chunks {
+            let reply = Reply::Numbers { part: Part::More, numbers: numbers.to_vec() };
+            out.push(Effect::Send { number, reply, files: Vec::new() });
         }
-        Ok(())
+        Ok(Reply::Numbers { part: Part::Last, numbers: last }.into())
     }
 
     /// Switches a subscription; `None` where the handle is none's.
@@ -159,16 +143,8 @@ impl<C: Counting> Service<C> {
 /// Bytes of the kernel's ring of each of so many events, where all of them may have so much; `None` where they can't have any.
 fn ring_within(left: u64, events: u32, most: u64) -> Option<u64> {
     let each = left / u64::from(events.max(1));
-    let fits = |bytes: &u64| bytes + LEAST_RING_BYTES <= each;
-    std::iter::successors(Some(most), |bytes| Some(bytes / 2))
-        .take_while(|&bytes| bytes >= LEAST_KERNEL_RING)
-        .find(fits)
-}
-
-fn locked_out() -> Refusal {
-    let text = "the kernel's rings for all clients of a user may have what the kernel lets that user lock: raise \
-                kernel.perf_event_mlock_kb, or the client's `ulimit -l`";
-    Refusal::new(RefusalKind::Limit, 0, errno::EPERM, text)
+    let smaller = std::iter::successors(Some(most), |bytes| Some(bytes / 2));
+    smaller.take_while(|&bytes| bytes >= LEAST_KERNEL_RING).find(|bytes| bytes + LEAST_RING_BYTES <= each)
 }
 
 fn understand(wish: &Subscribe) -> Result<Subscription, Refusal> {

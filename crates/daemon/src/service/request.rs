@@ -5,7 +5,7 @@
 use super::budget::Charge;
 use super::client::{Client, HeldGroup, Holds};
 use super::counting::{Counting, Refused, Requester, Target};
-use super::{ClientId, Effect, Note, Service, errno};
+use super::{ClientId, Note, Service, errno};
 use crate::config::Files;
 use crate::rights::{Grant, is_privileged};
 use pmux::abi::Attr;
@@ -15,17 +15,23 @@ use pmux::server_api::shared::wire::{
 };
 use pmux::server_api::{EventAction, PidNamespace, without_filter};
 
-pub(super) type Answered = Result<(), Refusal>;
+/// What a request that is granted leads to.
+pub(super) struct Answer<F> {
+    pub(super) note: Option<Note>,
+    pub(super) reply: Reply,
+    pub(super) files: Vec<F>,
+}
+
+impl<F> From<Reply> for Answer<F> {
+    fn from(reply: Reply) -> Self {
+        Self { note: None, reply, files: Vec::new() }
+    }
+}
+
+pub(super) type Answered<F> = Result<Answer<F>, Refusal>;
 
 impl<C: Counting> Service<C> {
-    pub(super) fn hello(
-        &mut self,
-        id: ClientId,
-        counting: &mut C,
-        number: u32,
-        hello: &Hello,
-        out: &mut Vec<Effect<C::File>>,
-    ) -> Answered {
+    pub(super) fn hello(&mut self, id: ClientId, counting: &mut C, hello: &Hello) -> Answered<C::File> {
         let (limits, entries) = (self.limits(), self.rules.limits.page_entries);
         let (files, refresh_ms) = (self.rules.files, self.rules.refresh_ms);
         let epoch = self.epoch;
@@ -40,7 +46,7 @@ impl<C: Counting> Service<C> {
         }
         let page = if entries > 0 { counting.page(entries) } else { None };
         let (page, file) = page.unzip();
-        let peer = client.peer();
+        let peer = &client.peer;
         let rights = Rights {
             files: may_have_files(files, is_privileged(peer)) && page.is_some(),
             system_wide: counting.may_count_cpus(client.requester()),
@@ -50,19 +56,15 @@ impl<C: Counting> Service<C> {
         client.greet(hello.name.clone(), page, entries);
         let version = version.max(OLDEST_VERSION);
         let reply = Reply::Welcome(Welcome { version, epoch, limits, rights, page: served });
-        out.push(Effect::Note(Note::Welcomed));
-        out.push(Effect::Send { number, reply, files: file.into_iter().collect() });
-        Ok(())
+        Ok(Answer { note: Some(Note::Welcomed), reply, files: file.into_iter().collect() })
     }
 
     pub(super) fn open(
         &mut self,
         id: ClientId,
         counting: &mut C,
-        number: u32,
         (open, cgroup): (&Open, Option<&CgroupName>),
-        out: &mut Vec<Effect<C::File>>,
-    ) -> Answered {
+    ) -> Answered<C::File> {
         let policy = self.rules.files;
         let target = target(open, cgroup)?;
         let attrs = decode(&open.attrs)?;
@@ -70,13 +72,13 @@ impl<C: Counting> Service<C> {
         self.has_room(id, counting, charge)?;
         let client = self.client(id)?;
         let user = client.payer;
-        let cgroup = cgroup.map(|cgroup| (cgroup, client.peer()));
+        let cgroup = cgroup.map(|cgroup| (cgroup, &client.peer));
         let (group, grant) = counting.open(client.requester(), target, cgroup, &attrs)?;
         // A process that holds a file can stop its counter: those that share it have the same credentials.
         let files = open.files == OptIn::Wanted
             && open.entries == OptIn::Wanted
             && grant == Grant::AsKernel
-            && may_have_files(policy, is_privileged(client.peer()));
+            && may_have_files(policy, is_privileged(&client.peer));
         let leader = self.next_handle;
         self.next_handle += u64::from(charge.events);
         self.charge(user, charge);
@@ -86,57 +88,46 @@ impl<C: Counting> Service<C> {
         if open.entries == OptIn::Wanted {
             client.give_entries(leader);
         }
-        let (reply, passed) = self.opened(id, counting, leader, files)?;
+        let answer = self.opened(id, counting, leader, files)?;
         let names = attrs.iter().map(|attr| counting.name(attr)).collect();
-        out.push(Effect::Note(Note::Opened(Handle(leader), names, target)));
-        out.push(Effect::Send { number, reply: Reply::Opened(reply), files: passed });
-        Ok(())
+        Ok(Answer { note: Some(Note::Opened(Handle(leader), names, target)), ..answer })
     }
 
     /// Describes a group that is open, and passes its files where the client may have them.
-    fn opened(
-        &mut self,
-        id: ClientId,
-        counting: &mut C,
-        leader: u64,
-        files: bool,
-    ) -> Result<(Opened, Vec<C::File>), Refusal> {
+    fn opened(&mut self, id: ClientId, counting: &mut C, leader: u64, files: bool) -> Answered<C::File> {
         let client = self.client(id)?;
         let Some((_, _, held)) = client.find(Handle(leader)) else { return Err(unknown(0)) };
-        let copies = if files && !held.entries().is_empty() { counting.files(&mut held.group) } else { None };
+        let copies = if files && !held.entries.is_empty() { counting.files(&mut held.group) } else { None };
         let copies = copies.filter(|copies| copies.len() <= PACKET_FILES);
         held.files = if copies.is_some() { Holds::Files } else { Holds::Nothing };
         let events = u64::try_from(held.attrs.len()).unwrap_or_default();
         let handles = (leader..leader + events).map(Handle).collect();
-        let entries = held.entries().to_vec();
+        let entries = held.entries.clone();
         let (files, passed) = copies.unwrap_or_default().into_iter().unzip();
         client.publish(leader, counting);
-        Ok((Opened { handles, entries, files }, passed))
+        Ok(Answer { note: None, reply: Reply::Opened(Opened { handles, entries, files }), files: passed })
     }
 
-    pub(super) fn renew(
-        &mut self,
-        id: ClientId,
-        counting: &mut C,
-        number: u32,
-        handle: Handle,
-        out: &mut Vec<Effect<C::File>>,
-    ) -> Answered {
+    pub(super) fn renew(&mut self, id: ClientId, counting: &mut C, handle: Handle) -> Answered<C::File> {
         let client = self.client(id)?;
         let Some((leader, 0, held)) = client.find(handle) else { return Err(unknown(0)) };
         // Who had files may have the new ones.
         let files = held.files == Holds::Files;
-        let (reply, passed) = self.opened(id, counting, leader, files)?;
-        out.push(Effect::Send { number, reply: Reply::Opened(reply), files: passed });
-        Ok(())
+        self.opened(id, counting, leader, files)
     }
 
-    pub(super) fn control(&mut self, id: ClientId, counting: &mut C, handle: Handle, op: &EventOp) -> Answered {
+    pub(super) fn control(
+        &mut self,
+        id: ClientId,
+        counting: &mut C,
+        handle: Handle,
+        op: &EventOp,
+    ) -> Result<(), Refusal> {
         if self.control_stream(id, counting, handle, op)?.is_some() {
             return Ok(());
         }
         let client = self.client(id)?;
-        let (peer, membership) = (client.peer().clone(), client.membership);
+        let (peer, membership) = (client.peer.clone(), client.membership);
         let Some((leader, index, held)) = client.find(handle) else { return Err(unknown(0)) };
         let whole = matches!(op, EventOp::EnableGroup | EventOp::DisableGroup);
         if whole && index > 0 {
@@ -164,14 +155,7 @@ impl<C: Counting> Service<C> {
         Ok(())
     }
 
-    pub(super) fn read(
-        &mut self,
-        id: ClientId,
-        counting: &mut C,
-        number: u32,
-        handles: &[Handle],
-        out: &mut Vec<Effect<C::File>>,
-    ) -> Answered {
+    pub(super) fn read(&mut self, id: ClientId, counting: &mut C, handles: &[Handle]) -> Result<Reply, Refusal> {
         let client = self.client(id)?;
         if let Some(wrong) = handles.iter().position(|&handle| client.find(handle).is_none()) {
             return Err(unknown(wrong));
@@ -188,8 +172,7 @@ impl<C: Counting> Service<C> {
             counting.read(&held.group, &indices, &mut values);
             rest = &rest[together..];
         }
-        out.push(Effect::Send { number, reply: Reply::Values { values }, files: Vec::new() });
-        Ok(())
+        Ok(Reply::Values { values })
     }
 
     /// Answers how many events were closed.
@@ -203,10 +186,8 @@ impl<C: Counting> Service<C> {
         let user = client.payer;
         let (mut events, mut charge) = (0, Charge::default());
         for &handle in handles {
-            let closed = match client.close_stream(handle, counting) {
-                Some(closed) => closed,
-                None => client.close(handle, counting).unwrap_or_default(),
-            };
+            let closed = client.close_stream(handle, counting);
+            let closed = closed.or_else(|| client.close(handle, counting)).unwrap_or_default();
             events += closed.events;
             charge = charge.plus(closed.charge);
         }

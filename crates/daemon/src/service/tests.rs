@@ -244,12 +244,8 @@ impl Scene {
 }
 
 fn hello() -> Request {
-    Request::Hello(Hello {
-        oldest_version: OLDEST_VERSION,
-        newest_version: NEWEST_VERSION,
-        name: "test".to_owned(),
-        pid_namespace: 0,
-    })
+    let (oldest_version, newest_version) = (OLDEST_VERSION, NEWEST_VERSION);
+    Request::Hello(Hello { oldest_version, newest_version, name: "test".to_owned(), pid_namespace: 0 })
 }
 
 /// What an opener has not answered yet changes nothing, says nothing, and is asked again as it was.
@@ -279,13 +275,9 @@ fn a_request_that_waits_comes_back() {
 fn open(events: usize) -> Request {
     let mut bytes = [0; Attr::MAX_SIZE];
     let size = Attr::default().encode(&mut bytes);
-    Request::Open(Open {
-        context: Context::Task(1),
-        narrowing: Narrowing::Everything,
-        attrs: vec![bytes[..size].to_vec(); events],
-        files: OptIn::Wanted,
-        entries: OptIn::Wanted,
-    })
+    let (context, narrowing) = (Context::Task(1), Narrowing::Everything);
+    let attrs = vec![bytes[..size].to_vec(); events];
+    Request::Open(Open { context, narrowing, attrs, files: OptIn::Wanted, entries: OptIn::Wanted })
 }
 
 #[test]

@@ -145,26 +145,19 @@ fn found_on<H: Host>(registry: &Registry<H>, roots: &[Vec<EventId>], counting: C
 
 /// Tells the root events of their family; gives back those that they leave.
 fn settle_in<H: Host>(registry: &mut Registry<H>, id: FamilyId, group: Option<GroupId>) -> Vec<FamilyRecord<H>> {
-    let mut replaced = Vec::new();
     let Registry { families, events, groups, .. } = registry;
-    let Some(family) = families.get(id).map(|record| &record.family) else { return replaced };
+    let Some(family) = families.get(id).map(|record| &record.family) else { return Vec::new() };
     let counting = family.counting();
     let mut left = Vec::new();
-    for (index, &event) in
-        family.roots().iter().enumerate().flat_map(|(index, roots)| roots.iter().map(move |event| (index, event)))
-    {
-        if let Some(record) = events.get_mut(event) {
-            left.extend(
-                record
-                    .root_count
-                    .replace(RootCount { family: id, index, counting })
-                    .map(|root_count| root_count.family),
-            );
+    for (index, roots) in family.roots().iter().enumerate() {
+        for &event in roots {
+            let record = events.get_mut(event);
+            let before = record.and_then(|record| record.root_count.replace(RootCount { family: id, index, counting }));
+            left.extend(before.map(|root_count| root_count.family));
         }
     }
     if let Some(group) = group.and_then(|group| groups.get_mut(group)) {
         group.family = Some(id);
     }
-    replaced.extend(left.into_iter().filter_map(|family| families.remove(family)));
-    replaced
+    left.into_iter().filter_map(|family| families.remove(family)).collect()
 }

@@ -7,7 +7,7 @@
 //! **Invariant:** every field and every flag of an attribute has exactly one [`Role`]; one without a role does not compile, or
 //! fails the test that walks over all flags.
 
-use pmux_abi::attr::{Attr, AttrFlags, BranchSample, ReadFormat, SampleFormat, Sampling, Wakeup};
+use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, SampleFormat, Sampling, Wakeup};
 
 /// What a field of an attribute does to sharing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,23 +119,8 @@ pub fn canonical(attr: &Attr) -> Option<Attr> {
     if !counts_only || aux_sample_size != 0 || aux_action != 0 || !COUNTING.contains(flags) {
         return None;
     }
-    Some(Attr {
-        kind,
-        config,
-        config1,
-        config2,
-        config3,
-        config4,
-        bp_type,
-        precise,
-        flags: flags & ASKED,
-        sampling: Sampling::None,
-        sample: SampleFormat::empty(),
-        read_format: ReadFormat::empty(),
-        wakeup: Wakeup::default(),
-        branch_sample: BranchSample::empty(),
-        ..Attr::default()
-    })
+    let flags = flags & ASKED;
+    Some(Attr { kind, config, config1, config2, config3, config4, bp_type, precise, flags, ..Attr::default() })
 }
 
 /// What can't be handed to several, be the records equal: what tells of one event's own count or begin, a signal, a ring that is
@@ -176,7 +161,7 @@ mod tests {
     use super::*;
     use crate::pmu::share_key::Role::{Alone, Asked, Ignored};
     use alloc::vec::Vec;
-    use pmux_abi::attr::{EventType, Precise};
+    use pmux_abi::attr::{BranchSample, EventType, Precise};
 
     type AttrEdit = fn(&mut Attr);
 

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** pure. A jump leads to a label that stands somewhere, or there is no code.
 
-use super::code::{Alu, Compare, Helper, Instruction, Operand, Reg, Size};
+use super::code::{ALU64, Alu, Compare, Helper, Instruction, JUMP, Operand, PSEUDO_MAP, Reg, Size};
 use super::map::Map;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -85,77 +85,83 @@ impl<'m> Assembler<'m> {
 
     /// `to = operand`.
     pub fn set(&mut self, to: Reg, operand: impl Into<Operand>) -> &mut Self {
-        self.push(Instruction::set(to, operand.into()))
+        self.push(Instruction::with(ALU64 | 0xb0, to, operand.into()))
     }
 
     /// `to = number`, of any size.
     pub fn set_wide(&mut self, to: Reg, number: u64) -> &mut Self {
-        self.instructions.extend(Instruction::wide(to, number));
-        self
+        let (low, high) = (number as u32, (number >> 32) as u32);
+        self.push(Instruction::new(0x18, to, 0, 0, low.cast_signed()));
+        self.push(Instruction::new(0, Reg::R0, 0, 0, high.cast_signed()))
     }
 
     /// `to = map`, for helpers that take one.
     pub fn set_map(&mut self, to: Reg, map: &'m Map) -> &mut Self {
-        self.instructions.extend(Instruction::map(to, map.as_fd().as_raw_fd()));
-        self
+        self.push(Instruction::new(0x18, to, PSEUDO_MAP, 0, map.as_fd().as_raw_fd()));
+        self.push(Instruction::new(0, Reg::R0, 0, 0, 0))
     }
 
     /// `to = to what operand`.
     pub fn alu(&mut self, what: Alu, to: Reg, operand: impl Into<Operand>) -> &mut Self {
-        self.push(Instruction::alu(what, to, operand.into()))
+        self.push(Instruction::with(ALU64 | what as u8, to, operand.into()))
     }
 
     /// `to = -to`.
     pub fn negate(&mut self, to: Reg) -> &mut Self {
-        self.push(Instruction::negate(to))
+        self.push(Instruction::new(ALU64 | 0x80, to, 0, 0, 0))
     }
 
     /// `to = *(base + offset)`, filled up with zeros.
     pub fn load(&mut self, size: Size, to: Reg, base: Reg, offset: i16) -> &mut Self {
-        self.push(Instruction::load(size, to, base, offset))
+        self.push(Instruction::new(0x61 | size as u8, to, base as u8, offset, 0))
     }
 
     /// `*(base + offset) = operand`.
     pub fn store(&mut self, size: Size, base: Reg, offset: i16, operand: impl Into<Operand>) -> &mut Self {
-        self.push(Instruction::store(size, base, offset, operand.into()))
+        let operand: Operand = operand.into();
+        self.push(match operand {
+            Operand::Reg(from) => Instruction::new(0x63 | size as u8, base, from as u8, offset, 0),
+            Operand::Number(number) => Instruction::new(0x62 | size as u8, base, 0, offset, number),
+        })
     }
 
     /// `*(base + offset) += from`, 8 bytes, in one step that no other CPU divides.
     pub fn atomic_add(&mut self, base: Reg, offset: i16, from: Reg) -> &mut Self {
-        self.push(Instruction::atomic_add(base, offset, from))
+        self.push(Instruction::new(0xdb, base, from as u8, offset, 0))
     }
 
     /// Swaps `with` and `*(base + offset)`, 8 bytes, in one step that no other CPU divides. Since Linux 5.12.
     pub fn atomic_swap(&mut self, base: Reg, offset: i16, with: Reg) -> &mut Self {
-        self.push(Instruction::atomic_swap(base, offset, with))
+        self.push(Instruction::new(0xdb, base, with as u8, offset, 0xe1))
     }
 
     /// `*(base + offset) = with` where that is what `R0` is, 8 bytes, in one step that no other CPU divides; `R0` is then what was there.
     /// Since Linux 5.12.
     pub fn compare_exchange(&mut self, base: Reg, offset: i16, with: Reg) -> &mut Self {
-        self.push(Instruction::compare_exchange(base, offset, with))
+        self.push(Instruction::new(0xdb, base, with as u8, offset, 0xf1))
     }
 
     /// Jumps.
     pub fn jump(&mut self, to: Label) -> &mut Self {
         self.jumps.push((self.instructions.len(), to));
-        self.push(Instruction::jump())
+        // The offset is set when the label's place is known.
+        self.push(Instruction::new(JUMP, Reg::R0, 0, 0, 0))
     }
 
     /// Jumps where the comparison holds.
     pub fn jump_if(&mut self, left: Reg, compare: Compare, right: impl Into<Operand>, to: Label) -> &mut Self {
         self.jumps.push((self.instructions.len(), to));
-        self.push(Instruction::jump_if(left, compare, right.into()))
+        self.push(Instruction::with(JUMP | compare as u8, left, right.into()))
     }
 
     /// `R0 = helper(R1, …)`; `R1` to `R5` are lost.
     pub fn call(&mut self, helper: Helper) -> &mut Self {
-        self.push(Instruction::call(helper))
+        self.push(Instruction::new(JUMP | 0x80, Reg::R0, 0, 0, helper as i32))
     }
 
     /// Ends the program, which answers `R0`.
     pub fn exit(&mut self) -> &mut Self {
-        self.push(Instruction::exit())
+        self.push(Instruction::new(JUMP | 0x90, Reg::R0, 0, 0, 0))
     }
 
     /// The code, with all jumps led to their labels; `None` where one leads to a label that stands nowhere, or further than 32,767

@@ -25,80 +25,42 @@ pub enum Reg {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
     /// 4.
-    Word,
+    Word = 0x00,
     /// 8.
-    Double,
-}
-
-impl Size {
-    const fn bits(self) -> u8 {
-        match self {
-            Self::Word => 0x00,
-            Self::Double => 0x18,
-        }
-    }
+    Double = 0x18,
 }
 
 /// What is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "they are what they are everywhere")]
 pub enum Alu {
-    Add,
-    Sub,
-    Mul,
-    Or,
-    And,
-    ShiftLeft,
-    ShiftRight,
-    Xor,
-}
-
-impl Alu {
-    const fn bits(self) -> u8 {
-        match self {
-            Self::Add => 0x00,
-            Self::Sub => 0x10,
-            Self::Mul => 0x20,
-            Self::Or => 0x40,
-            Self::And => 0x50,
-            Self::ShiftLeft => 0x60,
-            Self::ShiftRight => 0x70,
-            Self::Xor => 0xa0,
-        }
-    }
+    Add = 0x00,
+    Sub = 0x10,
+    Mul = 0x20,
+    Or = 0x40,
+    And = 0x50,
+    ShiftLeft = 0x60,
+    ShiftRight = 0x70,
+    Xor = 0xa0,
 }
 
 /// When a jump is taken; numbers have 64 bits and no sign.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compare {
     /// They are the same.
-    Equal,
+    Equal = 0x10,
     /// They are not.
-    Unequal,
+    Unequal = 0x50,
     /// The left one is greater.
-    Greater,
+    Greater = 0x20,
     /// It is greater, or the same.
-    GreaterOrEqual,
+    GreaterOrEqual = 0x30,
     /// It is less.
-    Less,
+    Less = 0xa0,
     /// It is less, or the same.
-    LessOrEqual,
+    LessOrEqual = 0xb0,
     /// They have a bit in common.
-    Common,
-}
-
-impl Compare {
-    const fn bits(self) -> u8 {
-        match self {
-            Self::Equal => 0x10,
-            Self::Greater => 0x20,
-            Self::GreaterOrEqual => 0x30,
-            Self::Common => 0x40,
-            Self::Unequal => 0x50,
-            Self::Less => 0xa0,
-            Self::LessOrEqual => 0xb0,
-        }
-    }
+    Common = 0x40,
 }
 
 /// The right side of an instruction.
@@ -126,69 +88,43 @@ impl From<i32> for Operand {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Helper {
     /// `(map, *key)`: a pointer to the value, or 0.
-    MapLookup,
+    MapLookup = 1,
     /// `(map, *key, *value, flags)`: 0, or an error.
-    MapUpdate,
+    MapUpdate = 2,
     /// `()`: nanoseconds of the monotonic clock.
-    KtimeGetNs,
+    KtimeGetNs = 5,
     /// `()`: a random number of 32 bits.
-    GetPrandomU32,
+    GetPrandomU32 = 7,
     /// `()`: the CPU.
-    GetSmpProcessorId,
+    GetSmpProcessorId = 8,
     /// `()`: the process in the upper half, the thread in the lower one; as the first PID namespace numbers them.
-    GetCurrentPidTgid,
+    GetCurrentPidTgid = 14,
     /// `(context, map, flags or CPU, *data, bytes)`: a record in the ring of an event of a [`super::MapKind::PerfEventArray`].
-    PerfEventOutput,
+    PerfEventOutput = 25,
     /// `(map, flags or CPU, *counts, 24)`: count, time enabled, time running of such an event.
-    PerfEventReadValue,
+    PerfEventReadValue = 55,
     /// `()`: the address of the task's structure.
-    GetCurrentTask,
+    GetCurrentTask = 35,
     /// `()`: the id of the task's cgroup.
-    GetCurrentCgroupId,
+    GetCurrentCgroupId = 80,
     /// `(*into, bytes, address)`: 0, or an error; from the memory of the task.
-    ProbeReadUser,
+    ProbeReadUser = 112,
     /// `(*into, bytes, address)`: 0, or an error; from the kernel's memory.
-    ProbeReadKernel,
+    ProbeReadKernel = 113,
     /// `(level)`: the id of the ancestor of the task's cgroup at that level; 0 where there is none.
-    GetCurrentAncestorCgroupId,
+    GetCurrentAncestorCgroupId = 123,
     /// `(context, *into, bytes, flags)`: how many bytes of addresses, or an error; the call chain of the task that runs.
-    GetStack,
+    GetStack = 67,
     /// `(task, *into, bytes, flags)`: the same of a task that sleeps: its part in the kernel.
-    GetTaskStack,
+    GetTaskStack = 141,
     /// `(map, *key)`: 0, or an error.
-    MapDelete,
+    MapDelete = 3,
     /// `()`: the task, as the verifier knows it.
-    GetCurrentTaskBtf,
+    GetCurrentTaskBtf = 158,
     /// `(sequence, *data, bytes)`: 0, or an error; adds to what an iterator writes.
-    SeqWrite,
+    SeqWrite = 127,
     /// `(task)`: the registers that it had when it entered the kernel, as the verifier knows them. Since Linux 5.15.
-    TaskPtRegs,
-}
-
-impl Helper {
-    const fn number(self) -> i32 {
-        match self {
-            Self::MapLookup => 1,
-            Self::MapUpdate => 2,
-            Self::MapDelete => 3,
-            Self::KtimeGetNs => 5,
-            Self::GetPrandomU32 => 7,
-            Self::GetSmpProcessorId => 8,
-            Self::GetCurrentPidTgid => 14,
-            Self::PerfEventOutput => 25,
-            Self::GetCurrentTask => 35,
-            Self::GetStack => 67,
-            Self::PerfEventReadValue => 55,
-            Self::GetCurrentCgroupId => 80,
-            Self::ProbeReadUser => 112,
-            Self::ProbeReadKernel => 113,
-            Self::GetCurrentAncestorCgroupId => 123,
-            Self::SeqWrite => 127,
-            Self::GetTaskStack => 141,
-            Self::GetCurrentTaskBtf => 158,
-            Self::TaskPtRegs => 175,
-        }
-    }
+    TaskPtRegs = 175,
 }
 
 /// One instruction, or half of a wide one.
@@ -204,87 +140,21 @@ pub(super) struct Instruction {
 /// The right side is a register.
 const FROM_REG: u8 = 0x08;
 /// Computes with 64 bits.
-const ALU64: u8 = 0x07;
-const JUMP: u8 = 0x05;
+pub(super) const ALU64: u8 = 0x07;
+pub(super) const JUMP: u8 = 0x05;
 /// A source "register" that says: the number is the descriptor of a map.
-const PSEUDO_MAP: u8 = 1;
+pub(super) const PSEUDO_MAP: u8 = 1;
 
 impl Instruction {
-    const fn new(opcode: u8, to: Reg, from: u8, offset: i16, number: i32) -> Self {
+    pub(super) const fn new(opcode: u8, to: Reg, from: u8, offset: i16, number: i32) -> Self {
         Self { opcode, to: to as u8, from, offset, number }
     }
 
-    fn with(opcode: u8, to: Reg, operand: Operand, offset: i16) -> Self {
+    pub(super) fn with(opcode: u8, to: Reg, operand: Operand) -> Self {
         match operand {
-            Operand::Reg(from) => Self::new(opcode | FROM_REG, to, from as u8, offset, 0),
-            Operand::Number(number) => Self::new(opcode, to, 0, offset, number),
+            Operand::Reg(from) => Self::new(opcode | FROM_REG, to, from as u8, 0, 0),
+            Operand::Number(number) => Self::new(opcode, to, 0, 0, number),
         }
-    }
-
-    pub(super) fn alu(what: Alu, to: Reg, operand: Operand) -> Self {
-        Self::with(ALU64 | what.bits(), to, operand, 0)
-    }
-
-    pub(super) fn set(to: Reg, operand: Operand) -> Self {
-        Self::with(ALU64 | 0xb0, to, operand, 0)
-    }
-
-    pub(super) fn negate(to: Reg) -> Self {
-        Self::new(ALU64 | 0x80, to, 0, 0, 0)
-    }
-
-    /// Sets a register to any number: two instructions.
-    pub(super) fn wide(to: Reg, number: u64) -> [Self; 2] {
-        let (low, high) = (number as u32, (number >> 32) as u32);
-        [Self::new(0x18, to, 0, 0, low.cast_signed()), Self::new(0, Reg::R0, 0, 0, high.cast_signed())]
-    }
-
-    /// Sets a register to a map, by its descriptor.
-    pub(super) fn map(to: Reg, fd: i32) -> [Self; 2] {
-        [Self::new(0x18, to, PSEUDO_MAP, 0, fd), Self::new(0, Reg::R0, 0, 0, 0)]
-    }
-
-    pub(super) fn load(size: Size, to: Reg, base: Reg, offset: i16) -> Self {
-        Self::new(0x61 | size.bits(), to, base as u8, offset, 0)
-    }
-
-    pub(super) fn store(size: Size, base: Reg, offset: i16, operand: Operand) -> Self {
-        match operand {
-            Operand::Reg(from) => Self::new(0x63 | size.bits(), base, from as u8, offset, 0),
-            Operand::Number(number) => Self::new(0x62 | size.bits(), base, 0, offset, number),
-        }
-    }
-
-    /// Adds a register to 8 bytes of memory, at once.
-    pub(super) fn atomic_add(base: Reg, offset: i16, from: Reg) -> Self {
-        Self::new(0xdb, base, from as u8, offset, 0)
-    }
-
-    /// Swaps a register with 8 bytes of memory, at once.
-    pub(super) fn atomic_swap(base: Reg, offset: i16, with: Reg) -> Self {
-        Self::new(0xdb, base, with as u8, offset, 0xe1)
-    }
-
-    /// Sets 8 bytes of memory to a register where they are what `R0` is, at once.
-    pub(super) fn compare_exchange(base: Reg, offset: i16, with: Reg) -> Self {
-        Self::new(0xdb, base, with as u8, offset, 0xf1)
-    }
-
-    /// The offset is set when the label's place is known.
-    pub(super) fn jump() -> Self {
-        Self::new(JUMP, Reg::R0, 0, 0, 0)
-    }
-
-    pub(super) fn jump_if(left: Reg, compare: Compare, right: Operand) -> Self {
-        Self::with(JUMP | compare.bits(), left, right, 0)
-    }
-
-    pub(super) fn call(helper: Helper) -> Self {
-        Self::new(JUMP | 0x80, Reg::R0, 0, 0, helper.number())
-    }
-
-    pub(super) fn exit() -> Self {
-        Self::new(JUMP | 0x90, Reg::R0, 0, 0, 0)
     }
 
     pub(super) fn bytes(self) -> [u8; 8] {

@@ -112,10 +112,8 @@ impl Program {
             Err(errno) => {
                 // Once more, for its words: writing them takes time that a program that is right doesn't need.
                 let mut log = vec![0; LOG_BYTES];
-                match sys::bpf::load(kind.number(), code.bytes(), name, &mut log) {
-                    Ok(fd) => Ok(Self { fd }),
-                    Err(_) => Err(LoadError { errno, log: last_lines(&log) }),
-                }
+                let again = sys::bpf::load(kind.number(), code.bytes(), name, &mut log);
+                again.map(|fd| Self { fd }).map_err(|_| LoadError { errno, log: last_lines(&log) })
             }
         }
     }

@@ -14,10 +14,8 @@ pub fn why_not(kind: ProgramKind) -> Option<String> {
     let mut asm = Assembler::new();
     asm.set(Reg::R0, 0).exit();
     let code = asm.finish()?;
-    match Program::load(kind, &code, "pmux_probe") {
-        Ok(_) => None,
-        Err(error) => Some(explain(error.errno, &Facts::gather(&Roots::system()))),
-    }
+    let error = Program::load(kind, &code, "pmux_probe").err()?;
+    Some(explain(error.errno, &Facts::gather(&Roots::system())))
 }
 
 /// The reason for a refusal of the smallest program.

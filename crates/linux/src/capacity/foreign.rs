@@ -73,28 +73,23 @@ impl ForeignEvents {
         if let Some(config) = clock {
             (attr.kind, attr.config) = (EventType::SOFTWARE, config);
         }
-        Some(ForeignEvent {
-            attr,
-            task: number(TASK_AT).filter(|&task| task > 0),
-            cpu: number(CPU_AT).and_then(|cpu| u32::try_from(cpu).ok()),
-        })
+        let task = number(TASK_AT).filter(|&task| task > 0);
+        let cpu = number(CPU_AT).and_then(|cpu| u32::try_from(cpu).ok());
+        Some(ForeignEvent { attr, task, cpu })
     }
 }
 
 /// From the task that runs to its files, to the folder among them, to the process, to its files, to the event among them. It answers 1
 /// where all was there.
 fn assemble<'m>(asm: &mut Assembler<'m>, map: &'m Map, btf: &Btf) -> Option<()> {
-    let (files, table, array) =
-        (btf.offset("task_struct", "files")?, btf.offset("files_struct", "fdt")?, btf.offset("fdtable", "fd")?);
-    let (inode, in_proc, pid_of) =
-        (btf.offset("file", "f_inode")?, btf.offset("proc_inode", "vfs_inode")?, btf.offset("proc_inode", "pid")?);
-    let (tasks, link, most) =
-        (btf.offset("pid", "tasks")?, btf.offset("task_struct", "pid_links")?, btf.offset("fdtable", "max_fds")?);
-    let (event, attr, cpu) =
-        (btf.offset("file", "private_data")?, btf.offset("perf_event", "attr")?, btf.offset("perf_event", "cpu")?);
-    let target = btf.offset("perf_event", "hw")?.checked_add(btf.offset("hw_perf_event", "target")?)?;
-    let pid = btf.offset("task_struct", "pid")?;
-    let (pmu, name) = (btf.offset("perf_event", "pmu")?, btf.offset("pmu", "name")?);
+    let of = |structure: &str, member: &str| btf.offset(structure, member);
+    let (files, table, array) = (of("task_struct", "files")?, of("files_struct", "fdt")?, of("fdtable", "fd")?);
+    let (inode, in_proc, pid_of) = (of("file", "f_inode")?, of("proc_inode", "vfs_inode")?, of("proc_inode", "pid")?);
+    let (tasks, link, most) = (of("pid", "tasks")?, of("task_struct", "pid_links")?, of("fdtable", "max_fds")?);
+    let (event, attr, cpu) = (of("file", "private_data")?, of("perf_event", "attr")?, of("perf_event", "cpu")?);
+    let target = of("perf_event", "hw")?.checked_add(of("hw_perf_event", "target")?)?;
+    let pid = of("task_struct", "pid")?;
+    let (pmu, name) = (of("perf_event", "pmu")?, of("pmu", "name")?);
     let end = asm.label();
     // R9: the entry. R6: where the next pointer stands.
     asm.store(Size::Word, Reg::R10, -4, 0).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, -4);
@@ -163,8 +158,7 @@ mod tests {
     #[test]
     fn an_event_is_found_by_its_file() {
         let Some(foreign) = ForeignEvents::open() else {
-            println!("skipped: needs the right to load BPF programs, and a kernel with CONFIG_DEBUG_INFO_BTF");
-            return;
+            return println!("skipped: needs the right to load BPF programs, and a kernel with CONFIG_DEBUG_INFO_BTF");
         };
         let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
         let faults = Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() };

@@ -81,18 +81,14 @@ impl CatalogError {
 impl fmt::Display for CatalogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSysfs { path } => {
-                write!(
-                    f,
-                    "no sysfs: {} is missing, so only events with fixed numbers are known (hardware, cache, software, \
-                     breakpoints); 'mount -t sysfs sysfs /sys' mounts it",
-                    path.display()
-                )
-            }
+            Self::NoSysfs { path } => write!(
+                f,
+                "no sysfs: {} is missing, so only events with fixed numbers are known (hardware, cache, software, \
+                 breakpoints); 'mount -t sysfs sysfs /sys' mounts it",
+                path.display()
+            ),
             Self::NoSuchPmu { pmu } => write!(f, "this machine has no PMU named '{pmu}'"),
-            Self::NoSuchEvent { pmu, event } => {
-                write!(f, "the PMU '{pmu}' has no event named '{event}'")
-            }
+            Self::NoSuchEvent { pmu, event } => write!(f, "the PMU '{pmu}' has no event named '{event}'"),
             Self::NoTracefs { places, refused } => {
                 write!(f, "no tracefs is mounted (looked at")?;
                 for place in places {
@@ -108,15 +104,11 @@ impl fmt::Display for CatalogError {
                     ),
                 }
             }
-            Self::NoSuchTracepoint { system, name } => {
-                write!(f, "this kernel has no tracepoint '{system}:{name}'")
-            }
+            Self::NoSuchTracepoint { system, name } => write!(f, "this kernel has no tracepoint '{system}:{name}'"),
             Self::Denied { path } => {
                 write!(f, "no permission to read {}: needs root, or a mount that this user may read", path.display())
             }
-            Self::Malformed { path, text } => {
-                write!(f, "{} holds something unexpected: '{text}'", path.display())
-            }
+            Self::Malformed { path, text } => write!(f, "{} holds something unexpected: '{text}'", path.display()),
             Self::Io { path, kind } => write!(f, "cannot read {}: {kind}", path.display()),
         }
     }

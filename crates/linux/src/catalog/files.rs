@@ -34,9 +34,7 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, CatalogError> {
 
 /// Reads a file that must hold one decimal number. `None` if it isn't there.
 pub(super) fn read_number<T: std::str::FromStr>(path: &Path) -> Result<Option<T>, CatalogError> {
-    let Some(text) = read(path)? else {
-        return Ok(None);
-    };
+    let Some(text) = read(path)? else { return Ok(None) };
     text.trim().parse().map(Some).map_err(|_| CatalogError::malformed(path, &text))
 }
 

@@ -37,9 +37,8 @@ impl ConfigWord {
     /// The word of that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Config, Self::Config1, Self::Config2, Self::Config3, Self::Config4]
-            .into_iter()
-            .find(|w| w.name() == name)
+        let all = [Self::Config, Self::Config1, Self::Config2, Self::Config3, Self::Config4];
+        all.into_iter().find(|word| word.name() == name)
     }
 }
 
@@ -103,14 +102,10 @@ impl Format {
         if value > self.max() {
             return Err(ValueTooLarge { max: self.max() });
         }
-        let mut rest = self.mask;
-        let mut word = 0;
-        let mut value = value;
+        let (mut rest, mut value, mut word) = (self.mask, value, 0);
         while rest != 0 {
             let lowest = rest & rest.wrapping_neg();
-            if value & 1 == 1 {
-                word |= lowest;
-            }
+            word |= lowest * (value & 1);
             value >>= 1;
             rest ^= lowest;
         }
@@ -165,18 +160,8 @@ mod tests {
 
     #[test]
     fn what_is_no_format_is_refused() {
-        for text in [
-            "",
-            "config",
-            "config:",
-            "config:7-0",
-            "config:64",
-            "config9:0",
-            "config:0-",
-            "config:x",
-            "config: 1",
-            "config:0,,1",
-        ] {
+        let none = "|config|config:|config:7-0|config:64|config9:0|config:0-|config:x|config: 1|config:0,,1";
+        for text in none.split('|') {
             assert_eq!(Format::parse(text), None, "{text}");
         }
     }

@@ -57,12 +57,8 @@ impl Catalog {
 
     fn new(root: &Path, mount: Mount) -> Self {
         let places = vec![root.join("kernel/tracing"), root.join("kernel/debug/tracing")];
-        Self {
-            devices: root.join("bus/event_source/devices"),
-            names: OnceLock::new(),
-            pmus: Mutex::default(),
-            tracefs: Tracefs::new(places, mount),
-        }
+        let (devices, tracefs) = (root.join("bus/event_source/devices"), Tracefs::new(places, mount));
+        Self { devices, names: OnceLock::new(), pmus: Mutex::default(), tracefs }
     }
 
     /// What tracefs says of these tracepoints, `(SYSTEM, NAME)`, and of records as such.
@@ -198,9 +194,7 @@ fn stands_for(given: &str, known: &str) -> bool {
         if glob::is_pattern(given) {
             return glob::matches(given, known);
         }
-        let Some(rest) = known.strip_prefix(given) else {
-            return false;
-        };
+        let Some(rest) = known.strip_prefix(given) else { return false };
         rest.is_empty()
             || rest.strip_prefix('_').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
     })

@@ -110,9 +110,7 @@ impl Pmu {
             return Ok(None);
         }
         let dir = devices.join(name);
-        let Some(kind) = files::read_number(&dir.join("type"))? else {
-            return Ok(None);
-        };
+        let Some(kind) = files::read_number(&dir.join("type"))? else { return Ok(None) };
         let (cpus, formats, aliases) = Default::default();
         Ok(Some(Self { name: name.to_owned(), dir, kind, cpus, formats, aliases }))
     }
@@ -138,9 +136,8 @@ impl Pmu {
             for (file, make) in [("cpumask", PmuCpus::OnePerPackage as fn(_) -> _), ("cpus", PmuCpus::Only)] {
                 let path = self.dir.join(file);
                 if let Some(text) = files::read(&path)? {
-                    return CpuList::parse_kernel(&text)
-                        .map(|cpus| make(cpus.as_slice().to_vec()))
-                        .map_err(|_| CatalogError::malformed(&path, &text));
+                    let cpus = CpuList::parse_kernel(&text).map_err(|_| CatalogError::malformed(&path, &text))?;
+                    return Ok(make(cpus.as_slice().to_vec()));
                 }
             }
             Ok(PmuCpus::Any)
@@ -185,7 +182,9 @@ impl Pmu {
     pub fn alias_names(&self) -> Result<&[String], CatalogError> {
         let found = self.aliases.get_or_init(|| {
             let mut names = files::names(&self.dir.join("events"))?.unwrap_or_default();
-            names.retain(|name| !is_attribute_of_alias(name));
+            // The files beside an alias say more about it.
+            let beside = [".scale", ".unit", ".snapshot", ".per-pkg"];
+            names.retain(|name| !beside.iter().any(|suffix| name.ends_with(suffix)));
             Ok(names)
         });
         found.as_ref().map(Vec::as_slice).map_err(Clone::clone)
@@ -217,11 +216,6 @@ impl Pmu {
     }
 }
 
-/// The files beside an alias that say more about it.
-fn is_attribute_of_alias(name: &str) -> bool {
-    [".scale", ".unit", ".snapshot", ".per-pkg"].iter().any(|suffix| name.ends_with(suffix))
-}
-
 /// Reads `event=0x3c,umask=0x00,edge,core=?`.
 fn parse_terms(text: &str) -> Option<Vec<(String, AliasValue)>> {
     let text = text.trim();
@@ -242,10 +236,8 @@ fn parse_terms(text: &str) -> Option<Vec<(String, AliasValue)>> {
 
 fn parse_number(text: &str) -> Option<u64> {
     let text = text.trim();
-    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => (hex, 16),
-        None => (text, 10),
-    };
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (digits, radix) = hex.map_or((text, 10), |hex| (hex, 16));
     // `from_str_radix` would take a sign.
     if !digits.starts_with(|c: char| c.is_digit(radix)) {
         return None;

@@ -5,6 +5,7 @@
 use std::io;
 
 use super::{Cgroup, CgroupError, open_error};
+use crate::procfs::keyed;
 
 /// The CPU time of a cgroup and all below it, since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,10 +94,4 @@ impl Cgroup {
             Err(error) => Err(open_error(self.name.clone(), path, &error)),
         }
     }
-}
-
-/// Finds `key value` in a file of such lines.
-fn keyed(text: &str, key: &str) -> Option<u64> {
-    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-    lines.find(|(name, _)| *name == key).and_then(|(_, value)| value.trim().parse().ok())
 }

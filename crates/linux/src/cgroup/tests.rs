@@ -133,8 +133,7 @@ fn mount_tables_never_panic() {
 fn the_root_cgroup_of_this_machine() {
     let mounts = Mounts::system().unwrap();
     let Ok(root) = mounts.open("/") else {
-        println!("skipped: needs a mounted cgroup file system that carries events");
-        return;
+        return println!("skipped: needs a mounted cgroup file system that carries events");
     };
     match root.cpu_usage() {
         Ok(usage) => assert!(usage.total_ns > 0),
@@ -186,14 +185,12 @@ fn who_may_not_read_a_folder_may_not_name_it() {
 fn a_cgroup_is_where_those_are_that_hold_it() {
     let mounts = Mounts::system().unwrap();
     let Some(root) = mounts.for_events().map(Path::to_owned) else {
-        println!("skipped: needs a mounted cgroup file system that carries events");
-        return;
+        return println!("skipped: needs a mounted cgroup file system that carries events");
     };
     let name = format!("pmux-test-{}-above", std::process::id());
     let outer = root.join(&name);
     if fs::create_dir(&outer).is_err() {
-        println!("skipped: needs the right to make a cgroup");
-        return;
+        return println!("skipped: needs the right to make a cgroup");
     }
     fs::create_dir(outer.join("inner")).unwrap();
     let of = |name: &str| mounts.open(name).unwrap().numbers_above();
@@ -202,10 +199,7 @@ fn a_cgroup_is_where_those_are_that_hold_it() {
     fs::remove_dir(outer.join("inner")).unwrap();
     let removed = inner.unwrap().numbers_above();
     fs::remove_dir(&outer).unwrap();
-    let [Some(root), Some(outer), Some(inner)] = numbers else {
-        println!("skipped: needs openat2(2)");
-        return;
-    };
+    let [Some(root), Some(outer), Some(inner)] = numbers else { return println!("skipped: needs openat2(2)") };
     assert_eq!((root.len(), outer.len(), inner.len()), (1, 2, 3));
     assert_eq!((&outer[..1], &inner[..2]), (&root[..], &outer[..]));
     assert!(removed.is_none_or(|removed| removed == inner), "no other place, if any is known");

@@ -113,18 +113,11 @@ impl CgroupCounts {
         program.run_on(online).map_err(|errno| {
             format!("this kernel can't run a program on a CPU that is named (since Linux 5.10): {errno}")
         })?;
-        let attached = program
-            .attach_raw_tracepoint(SWITCH)
-            .map_err(|errno| format!("the kernel has no tracepoint {SWITCH} for programs: {errno}"))?;
-        Ok(Self {
-            _attached: attached,
-            program,
-            maps,
-            shape,
-            possible: possible.iter().collect(),
-            sums: Sums::new(),
-            most_cgroups: most_cgroups as usize,
-        })
+        let attached = program.attach_raw_tracepoint(SWITCH);
+        let _attached =
+            attached.map_err(|errno| format!("the kernel has no tracepoint {SWITCH} for programs: {errno}"))?;
+        let (possible, most_cgroups) = (possible.iter().collect(), most_cgroups as usize);
+        Ok(Self { _attached, program, maps, shape, possible, sums: Sums::default(), most_cgroups })
     }
 
     /// Lets the program read the events of a CPU, which count already; they take the place of those that it read before. An event

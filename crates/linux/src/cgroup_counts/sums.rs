@@ -25,7 +25,7 @@ impl AddAssign for Sum {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sums {
     /// Those above each cgroup that has run, from the root on.
     pub(super) above: HashMap<u64, Vec<u64>>,
@@ -36,10 +36,6 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    pub(super) fn new() -> Self {
-        Self { above: HashMap::new(), retired: HashMap::new(), leaving: HashMap::new() }
-    }
-
     /// How many cgroups have run.
     pub(super) fn known(&self) -> usize {
         self.above.len()
@@ -114,16 +110,12 @@ mod tests {
 
     #[test]
     fn parents_have_what_their_children_have() {
-        let mut sums = Sums::new();
+        let mut sums = Sums::default();
         // 1 is the root, 2 is below it, 3 and 4 are below 2.
-        let lineage = |id| {
-            if id == 1 {
-                vec![]
-            } else if id == 2 {
-                vec![1]
-            } else {
-                vec![1, 2]
-            }
+        let lineage = |id| match id {
+            1 => vec![],
+            2 => vec![1],
+            _ => vec![1, 2],
         };
         let mut counts = vec![
             (0, value([1, 0])),
@@ -132,10 +124,9 @@ mod tests {
             (3, value([0, 100])),
             (4, value([1000, 0])),
         ];
-        let entries = |counts: &[(u64, Vec<u8>)]| counts.to_vec();
         let wanted: HashSet<u64> = [1, 2, 3, 7].into();
         sums.learn(counts.iter().map(|(id, _)| *id), lineage);
-        let first = sums.add_up(entries(&counts).iter().map(|(id, value)| (*id, &value[..])), &wanted);
+        let first = sums.add_up(counts.iter().map(|(id, value)| (*id, &value[..])), &wanted);
         assert_eq!([1, 2, 3, 4, 7].map(|id| total(&first, id)), [Some(1112), Some(1110), Some(100), None, None]);
         assert_eq!(first[&3].total(0, 1), Sum { count: 100, enabled_ns: 1000, running_ns: 500 });
 

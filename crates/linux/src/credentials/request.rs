@@ -89,7 +89,7 @@ pub(super) struct OpenRequest {
     pub(super) user: u32,
     known: HashMap<OrderKey, KnownAnswers>,
     /// The credentials that it keeps registered.
-    kept: Vec<Cred>,
+    pub(super) kept: Vec<Cred>,
     pub(super) todo: VecDeque<Todo>,
     /// Orders that are with openers.
     pub(super) in_flight: usize,
@@ -115,10 +115,6 @@ impl OpenRequest {
             self.kept.push(cred);
         }
         is_new
-    }
-
-    pub(super) fn kept(&mut self) -> Vec<Cred> {
-        std::mem::take(&mut self.kept)
     }
 
     /// Whether something that was asked has no answer yet.

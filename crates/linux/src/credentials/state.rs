@@ -266,7 +266,7 @@ impl OpenerState {
     /// A request is over: the next one of its user can be tried.
     pub(super) fn end(&mut self, poll: Option<&Poll>, id: RequestId) {
         let Some(mut request) = self.requests.remove(&id) else { return };
-        for cred in request.kept() {
+        for cred in std::mem::take(&mut request.kept) {
             self.release(poll, cred);
         }
         self.ready.retain(|&ready| ready != id);

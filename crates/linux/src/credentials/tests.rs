@@ -49,29 +49,20 @@ fn of(user: u32) -> Credentials {
     Credentials { user, group: user, ..Credentials::default() }
 }
 
-fn can() -> bool {
+/// Openers whose answers can be waited for; `None` where they can't be tried.
+fn usable() -> Option<Arc<Openers>> {
     let root = Credentials::own().is_some_and(|own| own.user == 0);
-    if !root
-        || sys::perf::open(
-            &in_user_mode(),
-            sys::perf::TargetTask::Task(crate::current_tid().unsigned_abs()),
-            None,
-            None,
-        )
-        .is_err()
-    {
+    let own = sys::perf::TargetTask::Task(crate::current_tid().unsigned_abs());
+    if !root || sys::perf::open(&in_user_mode(), own, None, None).is_err() {
         println!("skipped: needs root and performance events");
-        return false;
+        return None;
     }
-    true
+    Some(followed())
 }
 
 #[test]
 fn the_kernel_decides_by_the_credentials_that_were_taken() {
-    if !can() {
-        return;
-    }
-    let openers = followed();
+    let Some(openers) = usable() else { return };
     let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
     let user = openers.on_behalf_of(0, of(USER));
     assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()));
@@ -124,21 +115,17 @@ fn equal_credentials_are_one_number_until_the_last_leaves() {
 /// A client may kill what runs as its user: the next request gets another one.
 #[test]
 fn an_opener_that_was_killed_is_replaced() {
-    if !can() {
-        return;
-    }
-    let openers = followed();
+    let Some(openers) = usable() else { return };
     let own = Sleeper::start(USER);
     let user = openers.on_behalf_of(0, of(USER));
-    let pid = |openers: &Openers| openers.state().registered[&user.cred()].opener.as_ref().map(|opener| opener.pid);
     assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()));
-    let first = pid(&openers).unwrap();
-    let kill = Command::new("kill").args(["-KILL", &first.to_string()]).uid(USER).gid(USER).status().unwrap();
-    assert!(kill.success(), "its user may kill it");
+    let first = pid_of(&openers, &user);
+    // Its user may kill it.
+    signal(first, "-KILL");
     assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()));
-    assert_ne!(pid(&openers), Some(first));
+    let second = pid_of(&openers, &user);
+    assert_ne!(second, first);
     // Nothing of it can be read, though it is the user's.
-    let second = pid(&openers).unwrap();
     let look =
         Command::new("cat").arg(format!("/proc/{second}/environ")).uid(USER).gid(USER).stderr(Stdio::null()).output();
     assert!(!look.unwrap().status.success());
@@ -205,10 +192,7 @@ fn attempt<T>(
 /// A user who stops openers has requests that wait; those of others, and the thread that tries them, go on.
 #[test]
 fn a_request_waits_for_its_opener_and_nothing_else_does() {
-    if !can() {
-        return;
-    }
-    let openers = followed();
+    let Some(openers) = usable() else { return };
     let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
     let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
     let check = || user.check(&in_user_mode(), task(&own));
@@ -240,10 +224,7 @@ fn a_request_waits_for_its_opener_and_nothing_else_does() {
 
 #[test]
 fn a_request_has_a_deadline_and_can_be_ended() {
-    if !can() {
-        return;
-    }
-    let openers = followed();
+    let Some(openers) = usable() else { return };
     let own = Sleeper::start(USER);
     let user = openers.on_behalf_of(0, of(USER));
     let check = || user.check(&in_user_mode(), task(&own));
@@ -272,10 +253,7 @@ fn a_request_has_a_deadline_and_can_be_ended() {
 /// What is opened on a CPU that comes waits for its own user's opener only: no request does, that of the thread that opens it neither.
 #[test]
 fn what_no_request_asks_for_waits_alone() {
-    if !can() {
-        return;
-    }
-    let openers = followed();
+    let Some(openers) = usable() else { return };
     let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
     let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
     let open = || {
@@ -331,10 +309,7 @@ fn what_no_request_asks_for_waits_alone() {
 
 #[test]
 fn each_thing_is_asked_once_and_equal_ones_are_several() {
-    if !can() {
-        return;
-    }
-    let openers = followed();
+    let Some(openers) = usable() else { return };
     let own = Sleeper::start(USER);
     let user = openers.on_behalf_of(0, of(USER));
     let open =
@@ -369,10 +344,7 @@ fn each_thing_is_asked_once_and_equal_ones_are_several() {
 /// What an opener was asked when it was killed is asked of another one; a limit that its user sets on it is not the service's.
 #[test]
 fn a_request_survives_its_opener() {
-    if !can() {
-        return;
-    }
-    let openers = followed();
+    let Some(openers) = usable() else { return };
     let own = Sleeper::start(USER);
     let user = openers.on_behalf_of(0, of(USER));
     let check = || user.check(&in_user_mode(), task(&own));
@@ -400,10 +372,7 @@ fn a_request_survives_its_opener() {
 
 #[test]
 fn openers_are_bounded() {
-    if !can() {
-        return;
-    }
-    let openers = followed();
+    let Some(openers) = usable() else { return };
     let own = Sleeper::start(USER);
     let sets = 0..OPENERS_PER_USER as u64 + 3;
     let all: Vec<_> = sets.map(|bits| openers.on_behalf_of(0, Credentials { permitted: bits, ..of(USER) })).collect();
@@ -421,10 +390,7 @@ fn openers_are_bounded() {
 /// The numbers that a user may take beside its own are one user: what they have is counted together.
 #[test]
 fn openers_of_all_numbers_of_a_user_are_bounded_together() {
-    if !can() {
-        return;
-    }
-    let openers = followed();
+    let Some(openers) = usable() else { return };
     let mut all = Vec::new();
     for number in 0..OPENERS_PER_USER as u32 + 3 {
         let sleeper = Sleeper::start(OTHER + number);
@@ -459,9 +425,7 @@ fn is_called(pid: u32, name: &str) -> bool {
 /// A task of a user namespace is looked into by who is of the same one.
 #[test]
 fn another_user_namespace_is_entered() {
-    if !can() {
-        return;
-    }
+    let Some(openers) = usable() else { return };
     let inside = Command::new("unshare")
         .args(["--user", "--map-current-user", "sleep", "1000"])
         .uid(USER)
@@ -470,7 +434,6 @@ fn another_user_namespace_is_entered() {
         .spawn();
     let Ok(mut inside) = inside.map(Sleeper) else { return println!("skipped: needs unshare(1)") };
     let pid = inside.0.id();
-    let openers = followed();
     let own = user_namespace_of(std::process::id().cast_signed()).unwrap();
     let namespace = loop {
         match user_namespace_of(pid.cast_signed()) {

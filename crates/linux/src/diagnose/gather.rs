@@ -45,12 +45,6 @@ impl Roots {
     }
 }
 
-impl Default for Roots {
-    fn default() -> Self {
-        Self::system()
-    }
-}
-
 impl Facts {
     /// Reads what can be read. Costs a few dozen small files: for the path of an error, not for every event.
     #[must_use]
@@ -139,11 +133,8 @@ fn namespace(uid_map: &Path) -> UserNamespace {
 }
 
 fn container(files: &Path) -> Option<String> {
-    let marks = CONTAINER_MARKS.iter();
-    marks
-        .map(|(mark, name)| (files.join(mark), name))
-        .find(|(mark, _)| mark.exists())
-        .map(|(_, name)| (*name).to_owned())
+    let mark = CONTAINER_MARKS.iter().find(|(mark, _)| files.join(mark).exists());
+    mark.map(|(_, name)| (*name).to_owned())
 }
 
 /// x86 has a CPU flag for it; elsewhere the firmware's names give it away.

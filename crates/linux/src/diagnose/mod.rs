@@ -110,11 +110,9 @@ impl Reason {
         self
     }
 
-    fn help_if(self, condition: Option<String>) -> Self {
-        match condition {
-            Some(line) => self.help(line),
-            None => self,
-        }
+    fn help_if(mut self, line: Option<String>) -> Self {
+        self.help.extend(line);
+        self
     }
 }
 

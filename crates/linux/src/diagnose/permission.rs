@@ -59,18 +59,22 @@ impl Need {
     }
 }
 
+fn forbidden(summary: impl Into<String>) -> Reason {
+    Reason::new(ReasonKind::NotPermitted, summary)
+}
+
 pub(super) fn denied(refusal: &RefusedRequest<'_>) -> Reason {
     let RefusedRequest { errno, attr, facts, .. } = *refusal;
-    let kernel = attr.kind == EventType::BREAKPOINT && is_kernel_address(attr.config1) && errno == libc::EPERM;
+    // Programs end at `TASK_SIZE_MAX`, which is nowhere below this (x86 with page tables of four levels); the kernel itself knows where it
+    // is here.
+    let is_kernel_address = attr.config1 >= (1 << 47) - 4096;
+    let kernel = attr.kind == EventType::BREAKPOINT && is_kernel_address && errno == libc::EPERM;
     if kernel && !facts.can(Capability::SysAdmin) {
         return kernel_breakpoint(facts);
     }
     if attr.sample.contains(SampleFormat::REGS_INTR) && facts.lockdown == Lockdown::Confidentiality {
-        return Reason::new(
-            ReasonKind::NotPermitted,
-            "the kernel is locked down for confidentiality, so samples may not hold registers",
-        )
-        .help("leave the registers out of the samples, or boot without `lockdown=confidentiality`");
+        return forbidden("the kernel is locked down for confidentiality, so samples may not hold registers")
+            .help("leave the registers out of the samples, or boot without `lockdown=confidentiality`");
     }
     let unmet = unmet(refusal);
     // The kernel itself says EPERM only for the cases above and for raw tracepoints.
@@ -129,22 +133,14 @@ fn lacking(refusal: &RefusedRequest<'_>, need: Need, unmet: &[Need]) -> Reason {
     let RefusedRequest { attr, facts, .. } = *refusal;
     let what = need.what();
     let capability = capability_name(facts);
-    let reason = match (need.level(), facts.paranoid) {
-        (Some(most), Some(level)) => Reason::new(
-            ReasonKind::NotPermitted,
-            format!("{what} needs {capability} or kernel.perf_event_paranoid at most {most}; it is {level}"),
-        ),
-        (Some(most), None) => Reason::new(
-            ReasonKind::NotPermitted,
-            format!("{what} needs {capability} or kernel.perf_event_paranoid at most {most}"),
-        ),
-        (None, _) => Reason::new(
-            ReasonKind::NotPermitted,
-            format!("{what} needs {capability}, whatever kernel.perf_event_paranoid is"),
-        ),
-    };
+    let mut reason = forbidden(match (need.level(), facts.paranoid) {
+        (Some(most), Some(level)) => {
+            format!("{what} needs {capability} or kernel.perf_event_paranoid at most {most}; it is {level}")
+        }
+        (Some(most), None) => format!("{what} needs {capability} or kernel.perf_event_paranoid at most {most}"),
+        (None, _) => format!("{what} needs {capability}, whatever kernel.perf_event_paranoid is"),
+    });
     let only_kernel = unmet.iter().all(|need| matches!(need, Need::Kernel | Need::OtherTask));
-    let mut reason = reason;
     let in_user_mode = (need == Need::Kernel && only_kernel).then(|| user_mode_only(attr, facts)).flatten();
     reason = reason.help_if(in_user_mode.map(Into::into));
     if need == Need::Branches {
@@ -219,17 +215,13 @@ fn grant_container(facts: &Facts) -> Option<String> {
 
 fn filtered(facts: &Facts) -> Reason {
     let place = facts.container.as_deref().map_or(String::new(), |name| format!(" of this container ({name})"));
-    Reason::new(
-        ReasonKind::NotPermitted,
-        format!("a seccomp filter{place} forbids perf_event_open, so the kernel never saw the request"),
-    )
+    forbidden(format!("a seccomp filter{place} forbids perf_event_open, so the kernel never saw the request"))
     .help("Docker and Podman: `--cap-add PERFMON`, or `--security-opt seccomp=PROFILE` with a profile that allows perf_event_open")
     .help("Kubernetes: `capabilities.add: [PERFMON]` in the securityContext, or another seccompProfile")
 }
 
 fn kernel_breakpoint(facts: &Facts) -> Reason {
-    let reason = Reason::new(ReasonKind::NotPermitted, "a breakpoint on an address in the kernel needs CAP_SYS_ADMIN");
-    reason.help(match facts.namespace {
+    forbidden("a breakpoint on an address in the kernel needs CAP_SYS_ADMIN").help(match facts.namespace {
         UserNamespace::Initial => "run as root",
         UserNamespace::Nested => "run as root outside of any user namespace",
     })
@@ -237,10 +229,7 @@ fn kernel_breakpoint(facts: &Facts) -> Reason {
 
 fn withheld(label: &str, permission: PerfPermission, facts: &Facts) -> Reason {
     let name = permission.name();
-    let reason = Reason::new(
-        ReasonKind::NotPermitted,
-        format!("SELinux's policy doesn't allow perf_event {{ {name} }} to {label}"),
-    );
+    let reason = forbidden(format!("SELinux's policy doesn't allow perf_event {{ {name} }} to {label}"));
     let domain = label.split(':').nth(2).unwrap_or("DOMAIN");
     let missing = PerfPermission::ALL.into_iter().filter(|&other| {
         other == permission
@@ -256,20 +245,10 @@ fn withheld(label: &str, permission: PerfPermission, facts: &Facts) -> Reason {
 /// Nothing that is known forbids it.
 fn unexplained(refusal: &RefusedRequest<'_>) -> Reason {
     let RefusedRequest { attr, facts, .. } = *refusal;
-    let modules: Vec<&str> = facts
-        .security_modules
-        .iter()
-        .map(String::as_str)
-        .filter(|name| matches!(*name, "selinux" | "apparmor" | "smack" | "tomoyo" | "lockdown" | "bpf"))
-        .collect();
     if attr.kind == EventType::TRACEPOINT {
-        return Reason::new(
-            ReasonKind::NotPermitted,
-            "the kernel keeps this tracepoint to itself; those of the group `ftrace` cannot be counted",
-        );
+        return forbidden("the kernel keeps this tracepoint to itself; those of the group `ftrace` cannot be counted");
     }
-    let reason = Reason::new(
-        ReasonKind::NotPermitted,
+    let reason = forbidden(
         "the kernel refused the event although neither a capability nor kernel.perf_event_paranoid forbids it",
     );
     if let Some((label, None)) = &facts.selinux {
@@ -277,6 +256,12 @@ fn unexplained(refusal: &RefusedRequest<'_>) -> Reason {
             "SELinux may not allow it to {label}; its denial is in the audit log: `ausearch -m avc` or `dmesg`"
         ));
     }
+    let modules: Vec<&str> = facts
+        .security_modules
+        .iter()
+        .map(String::as_str)
+        .filter(|name| matches!(*name, "selinux" | "apparmor" | "smack" | "tomoyo" | "lockdown" | "bpf"))
+        .collect();
     let modules = modules.join(", ");
     let reason = reason.help_if((!modules.is_empty()).then(|| {
         format!("a security module may forbid it (active: {modules}); its denial is in the audit log: `ausearch -m avc` or `dmesg`")
@@ -296,10 +281,4 @@ fn asks_privileged_branches(attr: &Attr) -> bool {
         levels.intersects(BranchSample::KERNEL | BranchSample::HV)
     };
     asked && attr.sample.contains(SampleFormat::BRANCH_STACK)
-}
-
-/// Whether an address, refused with `EPERM`, is the kernel's. Programs end at `TASK_SIZE_MAX`, which is nowhere below this (x86 with
-/// page tables of four levels); the kernel itself knows where it is here.
-fn is_kernel_address(address: u64) -> bool {
-    address >= (1 << 47) - 4096
 }

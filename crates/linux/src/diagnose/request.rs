@@ -37,7 +37,7 @@ pub(super) fn invalid(refusal: &RefusedRequest<'_>) -> Reason {
         .unwrap_or_else(|| any(refusal))
 }
 
-fn because(summary: impl Into<String>) -> Reason {
+pub(super) fn because(summary: impl Into<String>) -> Reason {
     Reason::new(ReasonKind::Invalid, summary)
 }
 
@@ -86,39 +86,31 @@ fn sampling(attr: &Attr, facts: &Facts) -> Option<Reason> {
 /// Parts that exclude each other, whatever the machine.
 fn contradiction(attr: &Attr) -> Option<Reason> {
     let has = |flags: AttrFlags| attr.flags.contains(flags);
-    if has(AttrFlags::INHERIT) && attr.sample.contains(SampleFormat::READ) && !attr.sample.contains(SampleFormat::TID) {
-        return Some(
-            because("an inherited event can put counts into its samples only together with the task's number")
-                .help("add the task's number (PERF_SAMPLE_TID); older kernels refuse the combination in any case")
-                .help("or do not inherit, or leave the counts out of the samples"),
-        );
-    }
-    if has(AttrFlags::INHERIT_THREAD) && !has(AttrFlags::INHERIT) {
-        return Some(because("inherit_thread without inherit means nothing").help("set inherit as well"));
-    }
-    if has(AttrFlags::REMOVE_ON_EXEC | AttrFlags::ENABLE_ON_EXEC) {
-        return Some(
-            because("an event cannot both begin and end with exec").help("leave out remove_on_exec or enable_on_exec"),
-        );
-    }
-    if has(AttrFlags::SIGTRAP) && !has(AttrFlags::REMOVE_ON_EXEC) {
-        return Some(because("sigtrap needs remove_on_exec: the next program must not get the signals"));
-    }
-    let kinds = attr.branch_sample.difference(BranchSample::LEVELS);
-    if attr.sample.contains(SampleFormat::BRANCH_STACK) && kinds.is_empty() {
-        return Some(because("branch records need at least one kind of branch").help("ask for `any`"));
-    }
-    if attr.sample.contains(SampleFormat::REGS_INTR) && attr.sample_regs_intr == 0
-        || attr.sample.contains(SampleFormat::REGS_USER) && attr.sample_regs_user == 0
+    let samples = |fields: SampleFormat| attr.sample.contains(fields);
+    let reason = if has(AttrFlags::INHERIT) && samples(SampleFormat::READ) && !samples(SampleFormat::TID) {
+        because("an inherited event can put counts into its samples only together with the task's number")
+            .help("add the task's number (PERF_SAMPLE_TID); older kernels refuse the combination in any case")
+            .help("or do not inherit, or leave the counts out of the samples")
+    } else if has(AttrFlags::INHERIT_THREAD) && !has(AttrFlags::INHERIT) {
+        because("inherit_thread without inherit means nothing").help("set inherit as well")
+    } else if has(AttrFlags::REMOVE_ON_EXEC | AttrFlags::ENABLE_ON_EXEC) {
+        because("an event cannot both begin and end with exec").help("leave out remove_on_exec or enable_on_exec")
+    } else if has(AttrFlags::SIGTRAP) && !has(AttrFlags::REMOVE_ON_EXEC) {
+        because("sigtrap needs remove_on_exec: the next program must not get the signals")
+    } else if samples(SampleFormat::BRANCH_STACK) && attr.branch_sample.difference(BranchSample::LEVELS).is_empty() {
+        because("branch records need at least one kind of branch").help("ask for `any`")
+    } else if samples(SampleFormat::REGS_INTR) && attr.sample_regs_intr == 0
+        || samples(SampleFormat::REGS_USER) && attr.sample_regs_user == 0
     {
-        return Some(because("samples with registers need at least one register"));
-    }
-    if attr.sample.contains(SampleFormat::STACK_USER)
+        because("samples with registers need at least one register")
+    } else if samples(SampleFormat::STACK_USER)
         && (!attr.sample_stack_user.is_multiple_of(8) || attr.sample_stack_user > u32::from(u16::MAX))
     {
-        return Some(because("the copied user stack must be a multiple of 8 bytes, at most 65,528"));
-    }
-    None
+        because("the copied user stack must be a multiple of 8 bytes, at most 65,528")
+    } else {
+        return None;
+    };
+    Some(reason)
 }
 
 fn breakpoint(attr: &Attr, facts: &Facts) -> Option<Reason> {
@@ -159,39 +151,30 @@ fn pmu(refusal: &RefusedRequest<'_>) -> Option<Reason> {
     }
     let pmu = facts.pmu(attr.kind.0).filter(|pmu| attr.kind >= EventType::FIRST_DYNAMIC && !pmu.is_core())?;
     let name = &pmu.name;
-    if let PmuScope::Shared(cpus) = &pmu.scope
-        && !matches!(target, TargetKind::Cpu(_))
-    {
-        return Some(
-            because(format!("the PMU `{name}` counts for whole CPUs, not for a task or cgroup"))
-                .help(format!("count the machine with `-a`, or CPU {} with `-C`", cpus.first().unwrap_or(0))),
-        );
-    }
-    if matches!(name.as_str(), "uprobe" | "kprobe") {
-        return Some(
-            because(format!("the {name} names no place that can be probed"))
-                .help("it needs a file and an offset, or a function of the kernel, where an instruction begins"),
-        );
-    }
     let sides = AttrFlags::EXCLUDE_USER
         | AttrFlags::EXCLUDE_KERNEL
         | AttrFlags::EXCLUDE_HV
         | AttrFlags::EXCLUDE_IDLE
         | AttrFlags::EXCLUDE_HOST
         | AttrFlags::EXCLUDE_GUEST;
-    if attr.flags.intersects(sides) {
-        return Some(
-            because(format!("the PMU `{name}` probably cannot tell user mode, kernel and guests apart"))
-                .help("leave out the modifiers `u`, `k`, `h`, `H`, `G` and `I`"),
-        );
-    }
-    if attr.sampling != Sampling::None {
-        return Some(because(format!("the PMU `{name}` probably counts only and cannot sample")));
-    }
-    Some(
+    let reason = if let PmuScope::Shared(cpus) = &pmu.scope
+        && !matches!(target, TargetKind::Cpu(_))
+    {
+        because(format!("the PMU `{name}` counts for whole CPUs, not for a task or cgroup"))
+            .help(format!("count the machine with `-a`, or CPU {} with `-C`", cpus.first().unwrap_or(0)))
+    } else if matches!(name.as_str(), "uprobe" | "kprobe") {
+        because(format!("the {name} names no place that can be probed"))
+            .help("it needs a file and an offset, or a function of the kernel, where an instruction begins")
+    } else if attr.flags.intersects(sides) {
+        because(format!("the PMU `{name}` probably cannot tell user mode, kernel and guests apart"))
+            .help("leave out the modifiers `u`, `k`, `h`, `H`, `G` and `I`")
+    } else if attr.sampling != Sampling::None {
+        because(format!("the PMU `{name}` probably counts only and cannot sample"))
+    } else {
         because(format!("the PMU `{name}` takes no event {:#x} with these parameters", attr.config))
-            .help(format!("its parameters and their ranges are under /sys/bus/event_source/devices/{name}/format")),
-    )
+            .help(format!("its parameters and their ranges are under /sys/bus/event_source/devices/{name}/format"))
+    };
+    Some(reason)
 }
 
 fn group(refusal: &RefusedRequest<'_>) -> Option<Reason> {
@@ -199,25 +182,19 @@ fn group(refusal: &RefusedRequest<'_>) -> Option<Reason> {
     if role != GroupRole::Member {
         return None;
     }
-    if attr.flags.intersects(AttrFlags::PINNED | AttrFlags::EXCLUSIVE) {
-        return Some(
-            because("only the leader of a group can be pinned or exclusive").help("put `D` or `e` on its first event"),
-        );
-    }
     let hardware = !matches!(attr.kind, EventType::SOFTWARE | EventType::TRACEPOINT | EventType::BREAKPOINT);
-    if !hardware {
-        return Some(because(
-            "a group has one target, one CPU and one clock; this event differs from its leader in one of them",
-        ));
-    }
-    let reason = because("the group is probably larger than the counters that can take it at once")
-        .help("make the group smaller, or let it be broken up where it does not fit: `{…}:W`");
-    Some(
-        reason.help_if(
-            (facts.nmi_watchdog == Some(true))
-                .then(|| "the NMI watchdog holds one counter; as root: `sysctl kernel.nmi_watchdog=0`".into()),
-        ),
-    )
+    let watched = (facts.nmi_watchdog == Some(true))
+        .then(|| "the NMI watchdog holds one counter; as root: `sysctl kernel.nmi_watchdog=0`".into());
+    let reason = if attr.flags.intersects(AttrFlags::PINNED | AttrFlags::EXCLUSIVE) {
+        because("only the leader of a group can be pinned or exclusive").help("put `D` or `e` on its first event")
+    } else if !hardware {
+        because("a group has one target, one CPU and one clock; this event differs from its leader in one of them")
+    } else {
+        because("the group is probably larger than the counters that can take it at once")
+            .help("make the group smaller, or let it be broken up where it does not fit: `{…}:W`")
+            .help_if(watched)
+    };
+    Some(reason)
 }
 
 /// Nothing in the request stands out.

@@ -8,23 +8,26 @@ use super::facts::Facts;
 use super::{Reason, ReasonKind, RefusedRequest, TargetKind};
 
 pub(super) fn gone(refusal: &RefusedRequest<'_>) -> Reason {
-    match refusal.target {
-        TargetKind::Task(_) => Reason::new(ReasonKind::Gone, "there is no such task: it has ended, or never was"),
-        TargetKind::Cpu(_) | TargetKind::Cgroup => {
-            Reason::new(ReasonKind::Gone, "the target went away while the event was opened")
-        }
-    }
+    let summary = match refusal.target {
+        TargetKind::Task(_) => "there is no such task: it has ended, or never was",
+        TargetKind::Cpu(_) | TargetKind::Cgroup => "the target went away while the event was opened",
+    };
+    Reason::new(ReasonKind::Gone, summary)
+}
+
+fn used_up(summary: impl Into<String>) -> Reason {
+    Reason::new(ReasonKind::NoResource, summary)
 }
 
 pub(super) fn too_many_files(facts: &Facts) -> Reason {
     let Some(files) = facts.open_files else {
-        return Reason::new(ReasonKind::NoResource, "this process has as many open files as it may have")
+        return used_up("this process has as many open files as it may have")
             .help("raise the limit: `ulimit -n`, or LimitNOFILE= in a systemd unit");
     };
-    let reason = Reason::new(
-        ReasonKind::NoResource,
-        format!("each event needs an open file, and this process may have {} (at most {})", files.soft, files.hard),
-    );
+    let reason = used_up(format!(
+        "each event needs an open file, and this process may have {} (at most {})",
+        files.soft, files.hard
+    ));
     let reason = if files.soft < files.hard {
         reason.help(format!("in the shell: `ulimit -n {}`", files.hard))
     } else {
@@ -39,14 +42,14 @@ pub(super) fn too_many_files(facts: &Facts) -> Reason {
 }
 
 pub(super) fn too_many_files_of_all() -> Reason {
-    Reason::new(ReasonKind::NoResource, "the machine as a whole has no open file left")
+    used_up("the machine as a whole has no open file left")
         .help("as root: raise `sysctl fs.file-max`; /proc/sys/fs/file-nr shows how many are in use")
 }
 
 pub(super) fn no_slot(refusal: &RefusedRequest<'_>) -> Reason {
     let RefusedRequest { attr, target, .. } = *refusal;
     if attr.kind != EventType::BREAKPOINT {
-        return Reason::new(ReasonKind::NoResource, "the PMU has no room for one more event of this kind")
+        return used_up("the PMU has no room for one more event of this kind")
             .help("close other events on it, or open fewer at a time");
     }
     let place = match target {
@@ -59,7 +62,7 @@ pub(super) fn no_slot(refusal: &RefusedRequest<'_>) -> Reason {
         "aarch64" => "all debug registers of this kind (the CPU has some for execution and fewer for data)",
         _ => "all debug registers",
     };
-    Reason::new(ReasonKind::NoResource, format!("{slots} are reserved {place}"))
+    used_up(format!("{slots} are reserved {place}"))
         .help("a debugger, another profiler or a disabled breakpoint event may hold them: each counts from its opening on")
         .help("breakpoints on a CPU take a slot from every task there: close those first")
 }
@@ -67,7 +70,7 @@ pub(super) fn no_slot(refusal: &RefusedRequest<'_>) -> Reason {
 pub(super) fn busy(refusal: &RefusedRequest<'_>) -> Reason {
     let RefusedRequest { attr, facts, .. } = *refusal;
     let name = facts.pmu(attr.kind.0).map(|pmu| format!(" `{}`", pmu.name)).unwrap_or_default();
-    let reason = Reason::new(ReasonKind::NoResource, format!("another program holds the PMU{name} alone"));
+    let reason = used_up(format!("another program holds the PMU{name} alone"));
     let reason = if attr.flags.intersects(AttrFlags::EXCLUSIVE | AttrFlags::PINNED) {
         reason.help("leave out the modifiers `:e` and `:D`: the event need not be alone or always on")
     } else {
@@ -80,14 +83,11 @@ pub(super) fn busy(refusal: &RefusedRequest<'_>) -> Reason {
 }
 
 pub(super) fn no_memory() -> Reason {
-    Reason::new(ReasonKind::NoResource, "the kernel has no memory for one more event")
+    used_up("the kernel has no memory for one more event")
         .help("an event takes about 3 KB of kernel memory, and a cgroup's limit counts it: see memory.max and `dmesg`")
 }
 
 pub(super) fn interrupted() -> Reason {
-    Reason::new(
-        ReasonKind::NoResource,
-        "the probe is in use by both ftrace and performance events, which exclude each other",
-    )
-    .help("remove the probe from /sys/kernel/tracing, or open it there only")
+    used_up("the probe is in use by both ftrace and performance events, which exclude each other")
+        .help("remove the probe from /sys/kernel/tracing, or open it there only")
 }

@@ -5,6 +5,7 @@
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Precise, SampleFormat, Sampling};
 
 use super::facts::{CgroupEvents, Controllers, Facts, MachineKind};
+use super::request::because;
 use super::{Reason, ReasonKind, RefusedRequest, TargetKind};
 use crate::probe::cannot_be_inherited;
 use crate::procfs::SeccompMode;
@@ -12,18 +13,23 @@ use crate::procfs::SeccompMode;
 /// How many generalised software events there are, and since which kernel the newest one.
 const SOFTWARE_EVENTS: u64 = 12;
 
+fn unsupported(summary: impl Into<String>) -> Reason {
+    Reason::new(ReasonKind::NotSupported, summary)
+}
+
 pub(super) fn no_such_event(refusal: &RefusedRequest<'_>) -> Reason {
     let RefusedRequest { attr, facts, .. } = *refusal;
-    let unsupported = |summary: String| Reason::new(ReasonKind::NotSupported, summary);
     match attr.kind {
         EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW if facts.lacks_core_pmu() => no_core_pmu(facts),
-        _ if refusal.target == TargetKind::Cgroup && cgroup_may_lack_events(&facts.cgroups) => {
+        // Where a cgroup carries events for sure, it is the event that isn't there.
+        _ if refusal.target == TargetKind::Cgroup
+            && !matches!(facts.cgroups, CgroupEvents::V2 { below: Controllers::Some, .. }) =>
+        {
             no_events_in_cgroup(&facts.cgroups)
         }
         EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW if facts.pmus.is_none() => unsupported(
             "the kernel has no PMU for this event, and which PMUs there are stands in /sys/bus/event_source/devices, which can't be \
-             read here"
-                .into(),
+             read here",
         )
         .help("if it is not mounted: `mount -t sysfs sysfs /sys`"),
         EventType::HARDWARE => unsupported(format!(
@@ -32,16 +38,16 @@ pub(super) fn no_such_event(refusal: &RefusedRequest<'_>) -> Reason {
         ))
         .help("`pmux list` shows the events that open here; the CPU's own events are under its PMU"),
         EventType::HW_CACHE => {
-            unsupported("this CPU does not count that combination of cache, operation and result".into())
+            unsupported("this CPU does not count that combination of cache, operation and result")
                 .help("`pmux list cache` shows the combinations that open here")
         }
         EventType::RAW => unsupported(format!("no PMU of this machine takes the raw event {:#x}", attr.config)),
         EventType::SOFTWARE if attr.config >= SOFTWARE_EVENTS || facts.is_older_than((5, 13)) => {
             unsupported(format!("this kernel has no software event number {}", attr.config))
         }
-        EventType::TRACEPOINT => unsupported("this kernel was built without events on tracepoints".into()),
+        EventType::TRACEPOINT => unsupported("this kernel was built without events on tracepoints"),
         EventType::BREAKPOINT => {
-            unsupported("this kernel or this architecture has no hardware breakpoints for events".into())
+            unsupported("this kernel or this architecture has no hardware breakpoints for events")
         }
         kind => match facts.pmu(kind.0) {
             Some(pmu) if matches!(pmu.name.as_str(), "uprobe" | "kprobe") => {
@@ -59,20 +65,14 @@ pub(super) fn no_such_event(refusal: &RefusedRequest<'_>) -> Reason {
     }
 }
 
-/// Where a cgroup carries events for sure, it is the event that isn't there.
-fn cgroup_may_lack_events(cgroups: &CgroupEvents) -> bool {
-    !matches!(cgroups, CgroupEvents::V2 { below: Controllers::Some, .. })
-}
-
 fn no_events_in_cgroup(cgroups: &CgroupEvents) -> Reason {
-    let reason = |summary: String| Reason::new(ReasonKind::Invalid, summary);
     let explain = "whether the event is there at all, `pmux explain` says, without a cgroup";
     match cgroups {
         CgroupEvents::Disabled => {
-            Reason::new(ReasonKind::NotSupported, "this kernel was booted with cgroup_disable=perf_event")
+            unsupported("this kernel was booted with cgroup_disable=perf_event")
                 .help("boot it without that to count the events of cgroups")
         }
-        CgroupEvents::V2 { mounted, below: Controllers::None } => reason(format!(
+        CgroupEvents::V2 { mounted, below: Controllers::None } => because(format!(
             "no cgroup below {} carries events yet, because nothing was ever written to its cgroup.subtree_control \
              (or the event does not exist here)",
             mounted.display()
@@ -83,19 +83,18 @@ fn no_events_in_cgroup(cgroups: &CgroupEvents) -> Reason {
         ))
         .help(explain),
         CgroupEvents::V1 { mounted: Some(mounted) } => {
-            reason("the event does not exist here, or the cgroup is in a hierarchy that carries no events".into())
+            because("the event does not exist here, or the cgroup is in a hierarchy that carries no events")
                 .help(format!("take a cgroup below {}: the controller perf_event is there", mounted.display()))
                 .help(explain)
         }
-        CgroupEvents::V1 { mounted: None } => reason(
+        CgroupEvents::V1 { mounted: None } => because(
             "the controller perf_event is in a cgroup v1 hierarchy that is not mounted here, so cgroup v2 carries no \
-             events (or the event does not exist here)"
-                .into(),
+             events (or the event does not exist here)",
         )
         .help("as root: `mount -t cgroup -o perf_event none DIRECTORY`, and take the cgroup from there")
         .help("boot with `cgroup_no_v1=perf_event`: then it is in cgroup v2"),
         CgroupEvents::V2 { .. } | CgroupEvents::Unknown => {
-            reason("the event does not exist here, or the cgroup is in a hierarchy that carries no events".into())
+            because("the event does not exist here, or the cgroup is in a hierarchy that carries no events")
                 .help("take the cgroup from cgroup v2, or from the v1 hierarchy with the controller perf_event")
                 .help(explain)
         }
@@ -108,10 +107,9 @@ fn no_core_pmu(facts: &Facts) -> Reason {
         "aarch64" | "arm" => "armv8_pmuv3 or the like",
         _ => "`cpu`",
     };
-    let reason = Reason::new(
-        ReasonKind::NotSupported,
-        format!("this machine has no hardware PMU (there is no {expected} under /sys/bus/event_source/devices)"),
-    );
+    let reason = unsupported(format!(
+        "this machine has no hardware PMU (there is no {expected} under /sys/bus/event_source/devices)"
+    ));
     let reason = match facts.machine {
         MachineKind::Virtual => reason.help(
             "this is a virtual machine, and its hypervisor shows it no counters; QEMU does with `-cpu host,pmu=on`, \
@@ -132,11 +130,9 @@ fn known_pmus(facts: &Facts) -> String {
 
 pub(super) fn no_such_feature(refusal: &RefusedRequest<'_>) -> Reason {
     let RefusedRequest { attr, facts, .. } = *refusal;
-    let unsupported = |summary: String| Reason::new(ReasonKind::NotSupported, summary);
     let name = pmu_name(attr, facts);
     if attr.precise > Precise::ArbitrarySkid && attr.sampling != Sampling::None {
-        let most = core_or_named(attr, facts).and_then(|pmu| pmu.max_precise);
-        return match most {
+        match core_or_named(attr, facts).and_then(|pmu| pmu.max_precise) {
             Some(0) => unsupported(format!("the PMU {name} cannot place samples precisely"))
                 .help("leave out the modifier `:p`"),
             Some(most) => unsupported(format!(
@@ -145,25 +141,24 @@ pub(super) fn no_such_feature(refusal: &RefusedRequest<'_>) -> Reason {
             .help(format!("use at most {most} times `p` in the modifier, or another event")),
             None => unsupported(format!("the PMU {name} cannot place samples that precisely"))
                 .help("use fewer `p` in the modifier, or none"),
-        };
-    }
-    if attr.sample.contains(SampleFormat::BRANCH_STACK) {
-        if matches!(attr.kind, EventType::SOFTWARE | EventType::TRACEPOINT | EventType::BREAKPOINT) {
-            return unsupported("only hardware events can record branches".into());
         }
-        return unsupported(format!("the PMU {name} does not record branches, or not with this filter"))
-            .help("call chains need no branch records: leave out the branch stack");
+    } else if attr.sample.contains(SampleFormat::BRANCH_STACK) {
+        if matches!(attr.kind, EventType::SOFTWARE | EventType::TRACEPOINT | EventType::BREAKPOINT) {
+            unsupported("only hardware events can record branches")
+        } else {
+            unsupported(format!("the PMU {name} does not record branches, or not with this filter"))
+                .help("call chains need no branch records: leave out the branch stack")
+        }
+    } else if attr.flags.contains(AttrFlags::AUX_OUTPUT) || attr.aux_action != 0 {
+        unsupported("this event cannot write into or steer an AUX area")
+            .help("the leader of its group has to be a PMU that traces, such as intel_pt")
+    } else if attr.sampling != Sampling::None {
+        unsupported(format!("the PMU {name} raises no interrupt, so it can count but not sample"))
+            .help("count without a period or frequency, or sample by the clock: `cpu-clock`")
+    } else {
+        unsupported(format!("the PMU {name} lacks a feature that the event asks for"))
+            .help("leave out modifiers one by one to find it")
     }
-    if attr.flags.contains(AttrFlags::AUX_OUTPUT) || attr.aux_action != 0 {
-        return unsupported("this event cannot write into or steer an AUX area".into())
-            .help("the leader of its group has to be a PMU that traces, such as intel_pt");
-    }
-    if attr.sampling != Sampling::None {
-        return unsupported(format!("the PMU {name} raises no interrupt, so it can count but not sample"))
-            .help("count without a period or frequency, or sample by the clock: `cpu-clock`");
-    }
-    unsupported(format!("the PMU {name} lacks a feature that the event asks for"))
-        .help("leave out modifiers one by one to find it")
 }
 
 fn core_or_named<'a>(attr: &Attr, facts: &'a Facts) -> Option<&'a super::PmuFacts> {
@@ -182,7 +177,6 @@ fn pmu_name(attr: &Attr, facts: &Facts) -> String {
 
 pub(super) fn no_such_call(refusal: &RefusedRequest<'_>) -> Reason {
     let RefusedRequest { attr, facts, .. } = *refusal;
-    let unsupported = |summary: &str| Reason::new(ReasonKind::NotSupported, summary);
     if attr.sample.contains(SampleFormat::STACK_USER) && facts.paranoid.is_some() && facts.seccomp == SeccompMode::None
     {
         return unsupported("this architecture cannot copy the user stack into samples")
@@ -211,10 +205,7 @@ pub(super) fn no_such_device(refusal: &RefusedRequest<'_>) -> Reason {
         return offline(cpu, facts);
     }
     let name = pmu_name(attr, facts);
-    let mut reason = Reason::new(
-        ReasonKind::NotSupported,
-        format!("the CPU lacks a feature that the PMU {name} needs for this event"),
-    );
+    let mut reason = unsupported(format!("the CPU lacks a feature that the PMU {name} needs for this event"));
     if let TargetKind::Cpu(cpu) = target {
         reason = reason.help(format!("CPU {cpu} may have gone offline at that moment: online are {}", facts.online));
     }
@@ -232,6 +223,6 @@ pub(super) fn kernel_too_old(refusal: &RefusedRequest<'_>) -> Reason {
         Some((major, minor)) => format!(" (Linux {major}.{minor})"),
         None => String::new(),
     };
-    Reason::new(ReasonKind::NotSupported, format!("the event uses a field that is newer than this kernel{version}"))
+    unsupported(format!("the event uses a field that is newer than this kernel{version}"))
         .help("leave out the newest options: config3, config4 or the AUX actions")
 }

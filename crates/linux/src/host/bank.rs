@@ -7,7 +7,7 @@ use super::opener::EventOpener;
 use super::scarce::ScarceSlots;
 use super::served::ServedSlots;
 use super::usage_slots::UsageSlots;
-use super::watching::WatchSlots;
+use super::watching::{WatchPmus, WatchSlots};
 use super::{KERNEL, Shared, USAGE, lock};
 use crate::procfs::Proc;
 use pmux_abi::attr::Attr;
@@ -15,6 +15,21 @@ use pmux_engine::Cred;
 use pmux_engine::pmu::{BankError, CounterBank, Lease, Program, SlotReading};
 use pmux_engine::target::{ContextKey, EventKey};
 use std::sync::Arc;
+
+/// Calls a function of the slots that a lease is of.
+macro_rules! of_slots {
+    ($bank:ident, $function:ident, $lease:ident) => {
+        match $lease.pmu {
+            KERNEL => match $bank.served($lease) {
+                Some(served) => served.$function($lease),
+                None => $bank.kernel().$function($lease),
+            },
+            USAGE => $bank.usage().$function($lease),
+            pmu if WatchPmus::has(pmu) => $bank.watched().$function($lease),
+            _ => $bank.scarce().$function($lease),
+        }
+    };
+}
 
 /// The kernel fds and the usage files of one task or one CPU: a PMU of each kind for the engine.
 ///
@@ -30,14 +45,8 @@ pub struct LinuxBank {
 
 impl LinuxBank {
     pub(super) fn new(key: ContextKey, shared: Arc<Shared>) -> Self {
-        Self {
-            opener: EventOpener { key, shared },
-            kernel: None,
-            served: None,
-            watched: None,
-            scarce: None,
-            usage: None,
-        }
+        let opener = EventOpener { key, shared };
+        Self { opener, kernel: None, served: None, watched: None, scarce: None, usage: None }
     }
 
     fn kernel(&mut self) -> &mut KernelSlots {
@@ -102,37 +111,21 @@ impl CounterBank for LinuxBank {
                 None => self.kernel().program(lease, program),
             },
             // These have no way to ask the kernel with other credentials than ours.
-            pmu if (pmu == USAGE || WatchSlots::has(pmu)) && program.spec.cred != Cred::HOST => {
+            pmu if (pmu == USAGE || WatchPmus::has(pmu)) && program.spec.cred != Cred::HOST => {
                 Err(BankError::NotSupported)
             }
             USAGE => self.usage().program(lease, program),
-            pmu if WatchSlots::has(pmu) => self.watched().program(lease, program),
+            pmu if WatchPmus::has(pmu) => self.watched().program(lease, program),
             _ => self.scarce().program(lease, program),
         }
     }
 
     fn start(&mut self, lease: Lease) -> Result<(), BankError> {
-        match lease.pmu {
-            KERNEL => match self.served(lease) {
-                Some(served) => served.start(lease),
-                None => self.kernel().start(lease),
-            },
-            USAGE => self.usage().start(lease),
-            pmu if WatchSlots::has(pmu) => self.watched().start(lease),
-            _ => self.scarce().start(lease),
-        }
+        of_slots!(self, start, lease)
     }
 
     fn stop(&mut self, lease: Lease) {
-        match lease.pmu {
-            KERNEL => match self.served(lease) {
-                Some(served) => served.stop(lease),
-                None => self.kernel().stop(lease),
-            },
-            USAGE => self.usage().stop(lease),
-            pmu if WatchSlots::has(pmu) => self.watched().stop(lease),
-            _ => self.scarce().stop(lease),
-        }
+        of_slots!(self, stop, lease);
     }
 
     fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
@@ -142,7 +135,7 @@ impl CounterBank for LinuxBank {
                 None => self.kernel().read(lease),
             },
             USAGE => self.usage().read(lease),
-            pmu if WatchSlots::has(pmu) => self.watched().read(lease),
+            pmu if WatchPmus::has(pmu) => self.watched().read(lease),
             _ => self.scarce().read(lease),
         }
     }
@@ -154,7 +147,7 @@ impl CounterBank for LinuxBank {
         if leases.iter().all(|lease| lease.pmu == KERNEL) {
             return self.kernel().read_group(leases, out);
         }
-        if leases.iter().all(|lease| !matches!(lease.pmu, KERNEL | USAGE) && !WatchSlots::has(lease.pmu)) {
+        if leases.iter().all(|lease| !matches!(lease.pmu, KERNEL | USAGE) && !WatchPmus::has(lease.pmu)) {
             return self.scarce().read_group(leases, out);
         }
         for (lease, out) in leases.iter().zip(out) {
@@ -170,8 +163,7 @@ impl CounterBank for LinuxBank {
     fn has_ended(&mut self, lease: Lease) -> bool {
         match lease.pmu {
             KERNEL => self.kernel.as_ref().is_some_and(|kernel| kernel.has_ended(lease)),
-            USAGE => false,
-            pmu if WatchSlots::has(pmu) => false,
+            pmu if pmu == USAGE || WatchPmus::has(pmu) => false,
             _ => self.scarce.as_mut().is_some_and(|scarce| scarce.has_ended(lease)),
         }
     }
@@ -181,15 +173,7 @@ impl CounterBank for LinuxBank {
     }
 
     fn release(&mut self, lease: Lease) {
-        match lease.pmu {
-            KERNEL => match self.served(lease) {
-                Some(served) => served.release(lease),
-                None => self.kernel().release(lease),
-            },
-            USAGE => self.usage().release(lease),
-            pmu if WatchSlots::has(pmu) => self.watched().release(lease),
-            _ => self.scarce().release(lease),
-        }
+        of_slots!(self, release, lease);
     }
 }
 

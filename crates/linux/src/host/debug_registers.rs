@@ -11,12 +11,11 @@ use super::{LinuxHost, Shared, lock};
 use crate::cpus::Cpus;
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
-use pmux_engine::Cred;
-use pmux_engine::TaskId;
 use pmux_engine::host::HostLocks;
 use pmux_engine::hw_breakpoint::{Authority, Claim, DebugRegisters, Kind, Ledger, Registers};
 use pmux_engine::pmu::BankError;
 use pmux_engine::target::{ContextKey, Filter};
+use pmux_engine::{Cred, TaskId};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 

@@ -6,8 +6,8 @@
 //! **Invariant:** an fd is closed when its slot is released or its bank dropped, never before.
 
 use super::models::clock_of;
-use super::opener::{EventFile, EventOpener, TIMES, can_read_as_group, kernel_attr};
-use super::{KERNEL, lock};
+use super::opener::{EventFile, EventOpener, TIMES, can_read_as_group, kernel_attr, refused};
+use super::{KERNEL, Switch, lock, put};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, Sampling};
 use pmux_abi::read::TimedLayout;
@@ -37,7 +37,7 @@ struct KernelSlot {
     output: bool,
     /// Whether the first exec of its task starts it.
     on_exec: bool,
-    state: KernelSlotState,
+    state: Switch,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,12 +48,6 @@ enum Reads {
     WithMore,
     /// Its whole group.
     Group,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum KernelSlotState {
-    Started,
-    Stopped,
 }
 
 impl KernelSlot {
@@ -85,11 +79,8 @@ impl KernelSlots {
     }
 
     fn slot(&self, lease: Lease) -> Result<&KernelSlot, BankError> {
-        self.slots
-            .get(lease.slot.0 as usize)
-            .and_then(Option::as_ref)
-            .filter(|slot| slot.generation == lease.generation)
-            .ok_or(BankError::Other(libc::EBADF))
+        let slot = self.slots.get(lease.slot.0 as usize).and_then(Option::as_ref);
+        slot.filter(|slot| slot.generation == lease.generation).ok_or(BankError::Other(libc::EBADF))
     }
 
     pub(super) fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
@@ -112,10 +103,6 @@ impl KernelSlots {
         if output {
             lock(&self.opener.shared.outputs).insert((self.opener.key, lease), Arc::clone(&fd));
         }
-        let index = lease.slot.0 as usize;
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || None);
-        }
         let reads = match (grouped, attr.read_format == TIMES) {
             (true, _) => Reads::Group,
             (false, true) => Reads::Alone,
@@ -131,7 +118,7 @@ impl KernelSlots {
                 None => passable.add((key, lease), &fd, attr.read_format.bits(), members),
             }
         }
-        self.slots[index] = Some(KernelSlot {
+        let slot = KernelSlot {
             generation: lease.generation,
             fd,
             attr,
@@ -145,8 +132,9 @@ impl KernelSlots {
             opened: 1,
             output,
             on_exec,
-            state: KernelSlotState::Stopped,
-        });
+            state: Switch::Off,
+        };
+        put(&mut self.slots, lease.slot.0 as usize, slot);
         Ok(())
     }
 
@@ -191,7 +179,7 @@ impl KernelSlots {
             sys::perf::enable(slot.fd.as_fd()).map_err(refused)?;
         }
         // Otherwise the exec will start it.
-        slot.state = KernelSlotState::Started;
+        slot.state = Switch::On;
         Ok(())
     }
 
@@ -206,11 +194,8 @@ impl KernelSlots {
         let slot = self.slot_mut(lease)?;
         let Attr { bp_type, config1, config2, .. } = *watched;
         let mut attr = Attr { bp_type, config1, config2, ..slot.attr };
-        attr.flags.set(AttrFlags::DISABLED, slot.state == KernelSlotState::Stopped);
-        let (mut bytes, mut bytes_before) = ([0; Attr::MAX_SIZE], [0; Attr::MAX_SIZE]);
-        let size = attr.encode(&mut bytes);
-        let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
-        match opener.modify(&slot.fd, slot.cred, bytes) {
+        attr.flags.set(AttrFlags::DISABLED, slot.state == Switch::Off);
+        match opener.modify(&slot.fd, slot.cred, &attr) {
             Ok(()) => {
                 slot.attr = attr;
                 Ok(())
@@ -223,11 +208,10 @@ impl KernelSlots {
                     // Its own register and those of children come one after another: what has been changed is changed back,
                     // to what it has room for.
                     let mut before = slot.attr;
-                    before.flags.set(AttrFlags::DISABLED, slot.state == KernelSlotState::Stopped);
-                    let size = before.encode(&mut bytes_before);
-                    let _ = opener.modify(&slot.fd, slot.cred, bytes_before.get(..size).unwrap_or_default());
+                    before.flags.set(AttrFlags::DISABLED, slot.state == Switch::Off);
+                    let _ = opener.modify(&slot.fd, slot.cred, &before);
                 }
-                if slot.state == KernelSlotState::Started {
+                if slot.state == Switch::On {
                     sys::perf::enable(slot.fd.as_fd()).map_err(refused)?;
                 }
                 Err(refused(errno))
@@ -239,7 +223,7 @@ impl KernelSlots {
         if let Ok(slot) = self.slot_mut(lease) {
             // Disabling an open event can't fail; were it closed, it would not count either.
             let _ = sys::perf::disable(slot.fd.as_fd());
-            slot.state = KernelSlotState::Stopped;
+            slot.state = Switch::Off;
         }
     }
 
@@ -334,10 +318,6 @@ impl Drop for KernelSlots {
             lock(&self.opener.shared.outputs).remove(&key);
         }
     }
-}
-
-fn refused(errno: sys::Errno) -> BankError {
-    BankError::from_errno(errno.raw())
 }
 
 /// Whether it writes records.

@@ -83,6 +83,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether something counts, or is to count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Switch {
+    #[default]
+    Off,
+    On,
+}
+
+fn put<T>(slots: &mut Vec<Option<T>>, index: usize, value: T) {
+    if slots.len() <= index {
+        slots.resize_with(index + 1, || None);
+    }
+    slots[index] = Some(value);
+}
+
 #[derive(Default)]
 struct Shared {
     cgroups: Mutex<HashMap<CgroupId, KnownCgroup>>,

@@ -32,74 +32,65 @@ impl EventOpener {
         (of_tasks, cred): (Filter, Cred),
         group: Option<BorrowedFd<'_>>,
     ) -> Result<EventFile, BankError> {
-        let refused = |errno: Errno| BankError::from_errno(errno.raw());
         let (attr, probe) = match Traced::in_place_of(attr).map_err(refused)? {
             Some((attr, probe)) => (attr, Some(probe)),
             None => (*attr, None),
         };
-        let mut bytes = [0; Attr::MAX_SIZE];
-        let size = filter::without_filter(&attr).encode(&mut bytes);
-        let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
+        let bytes = bytes_of(&filter::without_filter(&attr));
         let fd = with_room(|| match cred {
-            Cred::HOST => self.ask(bytes, of_tasks, group),
-            cred => self.ask_as(cred, bytes, of_tasks, group),
+            Cred::HOST => self.ask(&bytes, of_tasks, group),
+            cred => self.ask_as(cred, &bytes, of_tasks, group),
         });
         let file = EventFile::new(fd.map_err(refused)?, attr.kind, probe, &self.shared.files);
         filter::set(file.as_fd(), &attr).map_err(refused)?;
         Ok(file)
     }
 
+    /// The thread and the CPU that are meant.
+    fn target(&self, filter: Filter) -> Result<EventTarget, Errno> {
+        let task = match self.key {
+            ContextKey::Cpu(cpu) => return Ok(EventTarget { task: None, cpu: Some(cpu.0) }),
+            ContextKey::Task(task) => u32::try_from(task.0).map_err(|_| Errno::ESRCH)?,
+        };
+        let cpu = match filter {
+            Filter::OnCpu(cpu) => Some(cpu.0),
+            Filter::Everything => None,
+            Filter::Cgroup(_) => return Err(Errno::EINVAL),
+        };
+        Ok(EventTarget { task: Some(task), cpu })
+    }
+
     fn ask(&self, attr: &[u8], filter: Filter, group: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
-        match (self.key, filter) {
-            (ContextKey::Task(task), filter) => {
-                let tid = u32::try_from(task.0).map_err(|_| Errno::ESRCH)?;
-                let cpu = match filter {
-                    Filter::OnCpu(cpu) => Some(cpu.0),
-                    Filter::Everything => None,
-                    Filter::Cgroup(_) => return Err(Errno::EINVAL),
-                };
-                sys::perf::open(attr, TargetTask::Task(tid), cpu, group)
-            }
-            (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => {
-                let cgroups = lock(&self.shared.cgroups);
-                let known = cgroups.get(&id).ok_or(Errno::EBADF)?;
-                sys::perf::open(attr, TargetTask::Cgroup(known.cgroup.file().as_fd()), Some(cpu.0), group)
-            }
-            (ContextKey::Cpu(cpu), _) => sys::perf::open(attr, TargetTask::EveryTask, Some(cpu.0), group),
+        let EventTarget { task, cpu } = self.target(filter)?;
+        if let Filter::Cgroup(id) = filter {
+            let cgroups = lock(&self.shared.cgroups);
+            let known = cgroups.get(&id).ok_or(Errno::EBADF)?;
+            return sys::perf::open(attr, TargetTask::Cgroup(known.cgroup.file().as_fd()), cpu, group);
         }
+        sys::perf::open(attr, task.map_or(TargetTask::EveryTask, TargetTask::Task), cpu, group)
     }
 
     /// The same with the credentials of a client: the kernel decides by those.
     fn ask_as(&self, cred: Cred, attr: &[u8], filter: Filter, group: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
-        let openers = &self.shared.openers;
-        let opened = match (self.key, filter) {
-            (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => {
+        let target = self.target(filter)?;
+        let folder = match filter {
+            Filter::Cgroup(id) => {
                 let folder = lock(&self.shared.cgroups).get(&id).and_then(|known| known.cgroup.file().try_clone().ok());
-                let folder = folder.ok_or(Errno::EBADF)?;
-                openers.open(cred, attr, EventTarget { task: None, cpu: Some(cpu.0) }, group, Some(folder.as_fd()))
+                Some(folder.ok_or(Errno::EBADF)?)
             }
-            (ContextKey::Cpu(cpu), _) => {
-                openers.open(cred, attr, EventTarget { task: None, cpu: Some(cpu.0) }, group, None)
-            }
-            (ContextKey::Task(task), filter) => {
-                let task = u32::try_from(task.0).map_err(|_| Errno::ESRCH)?;
-                let cpu = match filter {
-                    Filter::OnCpu(cpu) => Some(cpu.0),
-                    Filter::Everything => None,
-                    Filter::Cgroup(_) => return Err(Errno::EINVAL),
-                };
-                openers.open(cred, attr, EventTarget { task: Some(task), cpu }, group, None)
-            }
+            _ => None,
         };
-        opened.map_err(ActError::errno)
+        let folder = folder.as_ref().map(AsFd::as_fd);
+        self.shared.openers.open(cred, attr, target, group, folder).map_err(ActError::errno)
     }
 
     /// Changes what an open breakpoint waits for, with the credentials that it was opened with: an address of the kernel needs more
     /// rights than one of a program.
-    pub(super) fn modify(&self, event: &EventFile, cred: Cred, attr: &[u8]) -> Result<(), Errno> {
+    pub(super) fn modify(&self, event: &EventFile, cred: Cred, attr: &Attr) -> Result<(), Errno> {
+        let bytes = bytes_of(attr);
         match cred {
-            Cred::HOST => sys::perf::modify_attributes(event.as_fd(), attr),
-            cred => self.shared.openers.modify(cred, event.as_fd(), attr).map_err(ActError::errno),
+            Cred::HOST => sys::perf::modify_attributes(event.as_fd(), &bytes),
+            cred => self.shared.openers.modify(cred, event.as_fd(), &bytes).map_err(ActError::errno),
         }
     }
 
@@ -110,13 +101,11 @@ impl EventOpener {
         filter: Filter,
         ring_owners: impl Iterator<Item = (u32, &'f EventFile)>,
     ) -> Result<EventFiles, BankError> {
-        let mut bytes = [0; Attr::MAX_SIZE];
-        let size = attr.encode(&mut bytes);
-        let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
+        let bytes = bytes_of(attr);
         let mut fds = Vec::with_capacity(ring_owners.size_hint().1.unwrap_or_default());
         for (cpu, ring_owner) in ring_owners {
-            let fd = with_room(|| self.ask_into(bytes, filter, cpu, ring_owner.as_fd()));
-            fds.push(fd.map_err(|errno| BankError::from_errno(errno.raw()))?);
+            let fd = with_room(|| self.ask_into(&bytes, filter, cpu, ring_owner.as_fd()));
+            fds.push(fd.map_err(refused)?);
         }
         Ok(EventFiles::new(fds, &self.shared.files))
     }
@@ -160,10 +149,8 @@ impl EventOpener {
             flags: attr.flags & alike | AttrFlags::DISABLED | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV,
             ..Attr::default()
         };
-        let mut bytes = [0; Attr::MAX_SIZE];
-        let size = probe.encode(&mut bytes);
         let ended = [Errno::ENODEV, Errno::EINVAL, Errno::ESRCH, Errno::EACCES, Errno::EPERM];
-        let opened = with_room(|| self.ask(bytes.get(..size).unwrap_or_default(), filter, Some(leader.as_fd())));
+        let opened = with_room(|| self.ask(&bytes_of(&probe), filter, Some(leader.as_fd())));
         opened.is_err_and(|errno| ended.contains(&errno))
     }
 
@@ -187,7 +174,8 @@ pub(super) struct EventFile {
     fd: ClosableFd,
     /// The probe that it is on, which must outlive the file.
     _probe: Option<Arc<Traced>>,
-    number: u64,
+    /// Which of all that the host has opened it is, from 0 on.
+    pub(super) number: u64,
     count: Arc<FileCount>,
 }
 
@@ -307,11 +295,6 @@ impl EventFile {
         };
         Self { fd, _probe: probe, number, count: Arc::clone(count) }
     }
-
-    /// Which of all that the host has opened it is, from 0 on.
-    pub(super) const fn number(&self) -> u64 {
-        self.number
-    }
 }
 
 impl AsFd for EventFile {
@@ -339,7 +322,7 @@ impl Drop for EventFile {
 
 /// Events of the kernel that belong together. Closed when it is dropped.
 pub(super) struct EventFiles {
-    fds: Vec<OwnedFd>,
+    pub(super) fds: Vec<OwnedFd>,
     count: Arc<FileCount>,
 }
 
@@ -348,16 +331,23 @@ impl EventFiles {
         count.opened.fetch_add(fds.len() as u64, Ordering::Relaxed);
         Self { fds, count: Arc::clone(count) }
     }
-
-    pub(super) fn fds(&self) -> &[OwnedFd] {
-        &self.fds
-    }
 }
 
 impl Drop for EventFiles {
     fn drop(&mut self) {
         self.count.closed.fetch_add(self.fds.len() as u64, Ordering::Relaxed);
     }
+}
+
+pub(super) fn refused(errno: Errno) -> BankError {
+    BankError::from_errno(errno.raw())
+}
+
+/// The bytes of an attribute, as the kernel takes them.
+pub(super) fn bytes_of(attr: &Attr) -> Vec<u8> {
+    let mut bytes = [0; Attr::MAX_SIZE];
+    let size = attr.encode(&mut bytes);
+    bytes.into_iter().take(size).collect()
 }
 
 /// What every event is asked for beside its count.

@@ -50,7 +50,7 @@ pub(super) struct PassableFiles(HashMap<(ContextKey, Lease), PassableFile>);
 impl PassableFiles {
     /// A slot that is read alone, or as the leader of so many.
     pub(super) fn add(&mut self, of: (ContextKey, Lease), file: &Arc<EventFile>, read_format: u64, values: usize) {
-        let number = file.number() + FIRST_FILE;
+        let number = file.number + FIRST_FILE;
         self.0.insert(of, PassableFile { file: Arc::clone(file), beside: None, number, read_format, values, place: 0 });
     }
 

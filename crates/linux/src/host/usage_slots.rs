@@ -5,7 +5,7 @@
 //! **Invariant:** a stopped slot stands still, though the source goes on.
 
 use super::models::{is_of_machine, usage_kind};
-use super::{Shared, lock};
+use super::{Shared, lock, put};
 use crate::cgroup::{CgroupError, Mounts};
 use crate::cpus::CpuList;
 use crate::procfs::{Proc, ProcError};
@@ -134,25 +134,20 @@ impl UsageSlots {
             return Err(BankError::NotSupported);
         }
         let begins = starts && kind != UsageKind::DurationTime && source.awaits_exec();
-        let index = lease.slot.0 as usize;
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || None);
-        }
         // The child is held before its exec, and tells then what it has used so far: see `UsageSource::begin`.
         let since = match (begins, starts) {
             (true, _) => Some(0),
             (false, true) => Some(self.value(place, kind)?),
             (false, false) => None,
         };
-        self.slots[index] = Some(UsageSlot { generation: lease.generation, place, kind, done: 0, since });
+        let slot = UsageSlot { generation: lease.generation, place, kind, done: 0, since };
+        put(&mut self.slots, lease.slot.0 as usize, slot);
         Ok(())
     }
 
     fn slot(&mut self, lease: Lease) -> Option<&mut UsageSlot> {
-        self.slots
-            .get_mut(lease.slot.0 as usize)
-            .and_then(Option::as_mut)
-            .filter(|slot| slot.generation == lease.generation)
+        let slot = self.slots.get_mut(lease.slot.0 as usize).and_then(Option::as_mut);
+        slot.filter(|slot| slot.generation == lease.generation)
     }
 
     pub(super) fn start(&mut self, lease: Lease) -> Result<(), BankError> {

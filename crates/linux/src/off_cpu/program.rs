@@ -282,12 +282,8 @@ impl<'m> Programs<'m> {
     /// `R0` = since when waits are recorded, ns; 0: they are not.
     fn control(&self, asm: &mut Assembler<'m>, end: Label) {
         asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
-        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end).load(
-            Size::Double,
-            Reg::R0,
-            Reg::R0,
-            Control::SINCE,
-        );
+        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end);
+        asm.load(Size::Double, Reg::R0, Reg::R0, Control::SINCE);
     }
 
     /// Goes on only if the task in `R7` is neither idle nor the kernel's own.
@@ -349,9 +345,8 @@ impl<'m> Programs<'m> {
             None => asm.load(Size::Double, Reg::R1, Reg::R6, 8 * STATE_ARGUMENT as i16),
             Some(at) => asm.load(Size::Word, Reg::R1, Reg::R7, at),
         };
-        asm.jump_if(Reg::R1, Compare::Common, DEAD, other)
-            .store(Size::Word, Reg::R9, Place::STATE, Reg::R1)
-            .jump(known);
+        asm.jump_if(Reg::R1, Compare::Common, DEAD, other);
+        asm.store(Size::Word, Reg::R9, Place::STATE, Reg::R1).jump(known);
         asm.place(preempted).store(Size::Word, Reg::R9, Place::STATE, 0).place(known);
         asm.store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R8);
         self.stack_of_program(asm);
@@ -383,12 +378,8 @@ impl<'m> Programs<'m> {
         self.miss(asm, Control::MISSED);
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT);
         asm.jump_if(Reg::R2, Compare::LessOrEqual, Reg::R1, seen);
-        asm.store(Size::Double, Reg::R10, NOW, Reg::R8).set(Reg::R8, Reg::R2).store(
-            Size::Double,
-            Reg::R10,
-            SUM + 24,
-            0,
-        );
+        asm.store(Size::Double, Reg::R10, NOW, Reg::R8).set(Reg::R8, Reg::R2);
+        asm.store(Size::Double, Reg::R10, SUM + 24, 0);
         self.add_up(asm, known);
         asm.place(known).load(Size::Double, Reg::R8, Reg::R10, NOW).place(seen);
     }
@@ -452,12 +443,8 @@ impl<'m> Programs<'m> {
     fn miss(&self, asm: &mut Assembler<'m>, which: i16) {
         let none = asm.label();
         asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
-        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, none).set(Reg::R1, 1).atomic_add(
-            Reg::R0,
-            which,
-            Reg::R1,
-        );
-        asm.place(none);
+        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, none);
+        asm.set(Reg::R1, 1).atomic_add(Reg::R0, which, Reg::R1).place(none);
     }
 
     /// `to` = process and thread of the task in `R7`; `R1` is lost.

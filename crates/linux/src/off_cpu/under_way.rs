@@ -38,16 +38,10 @@ impl UnderWay {
         })
     }
 
-    /// Of what programs wrote, when recording had gone on from a moment to another.
-    pub(super) fn of(records: Vec<u8>, recorded: (u64, u64)) -> Self {
-        let mut under_way = Self { records };
-        under_way.end(recorded);
-        under_way
-    }
-
-    /// Fills in when waits began that had begun before recording did, and when all of them end.
-    fn end(&mut self, (since_ns, until_ns): (u64, u64)) {
-        let mut rest = &mut self.records[..];
+    /// Of what programs wrote, when recording had gone on from a moment to another: fills in when waits began that had begun before
+    /// recording did, and when all of them end.
+    pub(super) fn of(mut records: Vec<u8>, (since_ns, until_ns): (u64, u64)) -> Self {
+        let mut rest = &mut records[..];
         while let Some((record, behind)) = record_bytes(rest).and_then(|bytes| rest.split_at_mut_checked(bytes)) {
             let word = |place: i16| words(record.get(usize::from(place.unsigned_abs())..).unwrap_or_default()).next();
             let born_ns = word(Place::CAME_AT).unwrap_or(0);
@@ -65,6 +59,7 @@ impl UnderWay {
             }
             rest = behind;
         }
+        Self { records }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the numbers run since boot; a caller that wants a span takes two readings.
 
-use super::{Proc, ProcError};
+use super::{Proc, ProcError, keyed};
 
 /// Where the time of a CPU went, in clock ticks ([`Proc::ticks_per_second`]).
 ///
@@ -123,11 +123,7 @@ impl Proc {
     /// As [`Proc::machine`].
     pub fn faults(&self) -> Result<Faults, ProcError> {
         let text = self.read_global("vmstat")?;
-        let value = |key: &str| {
-            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-            lines.find(|(name, _)| *name == key).and_then(|(_, value)| value.trim().parse().ok())
-        };
-        match (value("pgfault"), value("pgmajfault")) {
+        match (keyed(&text, "pgfault"), keyed(&text, "pgmajfault")) {
             (Some(all), Some(major)) => Ok(Faults { all, major }),
             _ => Err(ProcError::Malformed { path: self.root.join("vmstat"), expected: "pgfault line" }),
         }

@@ -135,8 +135,7 @@ impl Backing {
     pub fn named(path: &[u8], inode: u64, device: (u32, u32)) -> Self {
         match path {
             [] | b"//anon" => Self::Anonymous,
-            [b'[', .., b']'] => Self::Special(String::from_utf8_lossy(path).into_owned()),
-            // Shared memory without a name and the like has an inode, and no file to open.
+            // What stands in brackets; and shared memory without a name and the like has an inode, and no file to open.
             _ if path[0] != b'/' || path.starts_with(b"//") => {
                 Self::Special(String::from_utf8_lossy(path).into_owned())
             }

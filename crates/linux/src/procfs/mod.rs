@@ -79,9 +79,7 @@ impl fmt::Display for ProcError {
             Self::NotMounted { root } => {
                 write!(f, "{} is not mounted here, and what tasks do stands there", root.display())
             }
-            Self::Malformed { path, expected } => {
-                write!(f, "{} holds no {expected} where one belongs", path.display())
-            }
+            Self::Malformed { path, expected } => write!(f, "{} holds no {expected} where one belongs", path.display()),
             Self::Io { path, errno } => {
                 let error = io::Error::from_raw_os_error(*errno);
                 write!(f, "{} could not be read: {error}", path.display())
@@ -190,6 +188,12 @@ pub(crate) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     // `Take` doesn't ask for the size.
     file.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Finds `key value` in a file of such lines.
+pub(crate) fn keyed(text: &str, key: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(name, _)| *name == key).and_then(|(_, value)| value.trim().parse().ok())
 }
 
 /// Finds a key in an auxiliary vector: pairs of machine words, ended by a key of 0.

@@ -126,7 +126,8 @@ impl Status {
                         _ => SeccompMode::None,
                     };
                 }
-                "VmHWM" => status.peak_resident_bytes = number().map(kib),
+                // The kernel prints `kB` and means 1,024 bytes.
+                "VmHWM" => status.peak_resident_bytes = number().map(|kib| kib.saturating_mul(1024)),
                 "voluntary_ctxt_switches" => status.voluntary_switches = number(),
                 "nonvoluntary_ctxt_switches" => status.involuntary_switches = number(),
                 _ => {}
@@ -141,11 +142,6 @@ impl Status {
     pub fn switches(&self) -> Option<u64> {
         Some(self.voluntary_switches?.saturating_add(self.involuntary_switches?))
     }
-}
-
-/// The kernel prints `kB` and means 1,024 bytes.
-fn kib(count: u64) -> u64 {
-    count.saturating_mul(1024)
 }
 
 impl Proc {

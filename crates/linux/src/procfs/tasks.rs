@@ -21,10 +21,8 @@ impl Proc {
     /// [`ProcError::Gone`] if there is no such task, [`ProcError::Denied`] if it is not ours to see.
     pub fn threads_of(&self, pid: i32) -> Result<Vec<i32>, ProcError> {
         let path = self.task_path(pid, "task");
-        let mut threads = match std::fs::read_dir(&path) {
-            Ok(entries) => numbers(entries),
-            Err(error) => return Err(self.task_error(pid, path, &error)),
-        };
+        let entries = std::fs::read_dir(&path).map_err(|error| self.task_error(pid, path, &error))?;
+        let mut threads = numbers(entries);
         if threads.is_empty() {
             return Err(ProcError::Gone { id: pid });
         }
@@ -38,10 +36,8 @@ impl Proc {
     /// [`ProcError::Gone`], [`ProcError::Denied`].
     pub fn open_files(&self, tid: i32) -> Result<BTreeSet<u32>, ProcError> {
         let path = self.task_path(tid, "fd");
-        match std::fs::read_dir(&path) {
-            Ok(entries) => Ok(numbers(entries).into_iter().filter_map(|number| number.try_into().ok()).collect()),
-            Err(error) => Err(self.task_error(tid, path, &error)),
-        }
+        let entries = std::fs::read_dir(&path).map_err(|error| self.task_error(tid, path, &error))?;
+        Ok(numbers(entries).into_iter().filter_map(|number| number.try_into().ok()).collect())
     }
 
     /// The device and the inode of a file that a task has open; `None` where it has none of that number.
@@ -107,11 +103,9 @@ impl Proc {
     /// [`ProcError::Gone`] if there is no such task, [`ProcError::Denied`] if it is not ours to see.
     pub fn thread_count(&self, pid: i32) -> Result<u64, ProcError> {
         let path = self.task_path(pid, "task");
-        match std::fs::metadata(&path) {
-            // Its own two links, and one for each folder in it.
-            Ok(data) => Ok(data.nlink().saturating_sub(2)),
-            Err(error) => Err(self.task_error(pid, path, &error)),
-        }
+        let data = std::fs::metadata(&path).map_err(|error| self.task_error(pid, path, &error))?;
+        // Its own two links, and one for each folder in it.
+        Ok(data.nlink().saturating_sub(2))
     }
 
     /// The number that was given to the newest task of our namespace; they are given in ascending order, and begin anew at the
@@ -127,11 +121,8 @@ impl Proc {
     /// # Errors
     /// [`ProcError::Unsupported`] without a mounted `/proc`.
     pub fn processes(&self) -> Result<Vec<i32>, ProcError> {
-        let path = self.root.clone();
-        let mut all = match std::fs::read_dir(&path) {
-            Ok(entries) => numbers(entries),
-            Err(_) => return Err(ProcError::Unsupported { path }),
-        };
+        let entries = std::fs::read_dir(&self.root);
+        let mut all = numbers(entries.map_err(|_| ProcError::Unsupported { path: self.root.clone() })?);
         all.sort_unstable();
         Ok(all)
     }

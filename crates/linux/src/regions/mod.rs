@@ -298,12 +298,8 @@ impl RegionTable {
             }
         }
         let word = |at: usize| self.word(at).load(Ordering::Relaxed);
-        Regions {
-            regions,
-            missed: word(MISSED),
-            uncounted_threads: word(UNCOUNTED_THREADS),
-            limited_threads: word(LIMITED_THREADS),
-        }
+        let (uncounted_threads, limited_threads) = (word(UNCOUNTED_THREADS), word(LIMITED_THREADS));
+        Regions { regions, missed: word(MISSED), uncounted_threads, limited_threads }
     }
 
     /// The name of a region; empty where it has none.

@@ -249,14 +249,7 @@ fn names(full: AttrFlags) -> Option<(OwnedFd, SampleLayout)> {
     };
     let mut bytes = [0; Attr::MAX_SIZE];
     let size = attr.encode(&mut bytes);
-    match perf::open(&bytes[..size], perf::TargetTask::Task(crate::current_tid().unsigned_abs()), None, None) {
-        Ok(fd) => Some((fd, SampleLayout::new(&attr))),
-        Err(error @ (Errno::EACCES | Errno::EPERM | Errno::ENOSYS)) => {
-            println!("skipped: needs perf_event_open ({error})");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    Some((super::tests::opened(&bytes[..size])?, SampleLayout::new(&attr)))
 }
 
 /// The number that a record names this thread by.

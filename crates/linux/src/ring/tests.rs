@@ -203,7 +203,12 @@ fn page_fault_records() -> Option<OwnedFd> {
     attr[16..24].copy_from_slice(&1_u64.to_ne_bytes()); // each one
     attr[24..32].copy_from_slice(&8_u64.to_ne_bytes()); // with its address
     attr[40..48].copy_from_slice(&(1_u64 | 1 << 5).to_ne_bytes()); // disabled, exclude_kernel
-    match perf::open(&attr, caller(), None, None) {
+    opened(&attr)
+}
+
+/// Opens an event of this thread, or says why not.
+pub(super) fn opened(attr: &[u8]) -> Option<OwnedFd> {
+    match perf::open(attr, caller(), None, None) {
         Ok(fd) => Some(fd),
         Err(error @ (Errno::EACCES | Errno::EPERM | Errno::ENOSYS)) => {
             println!("skipped: needs perf_event_open ({error})");

@@ -43,10 +43,7 @@ impl Bell {
     /// # Errors
     /// `EMFILE`.
     pub fn file(&self) -> Result<OwnedFd, Errno> {
-        self.other
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EMFILE)))
+        self.other.try_clone().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EMFILE)))
     }
 
     /// Rings it. Where the other side has not listened for long, it is ringing still.

@@ -130,10 +130,8 @@ impl Listener {
     /// # Errors
     /// [`ListenError::HandedOver`].
     pub fn take_over(socket: OwnedFd) -> Result<Self, ListenError> {
-        match sys::is_packet_listener(socket.as_fd()) {
-            Ok(true) => {}
-            Ok(false) => return Err(ListenError::HandedOver(Errno::EPROTOTYPE)),
-            Err(errno) => return Err(ListenError::HandedOver(errno)),
+        if !sys::is_packet_listener(socket.as_fd()).map_err(ListenError::HandedOver)? {
+            return Err(ListenError::HandedOver(Errno::EPROTOTYPE));
         }
         sys::set_nonblocking(socket.as_fd()).map_err(ListenError::HandedOver)?;
         refuse_files(&socket);
@@ -235,12 +233,6 @@ pub fn refuse_files(socket: impl AsFd) {
     let _ = sys::refuse_files(socket.as_fd());
 }
 
-fn lock_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    PathBuf::from(name)
-}
-
 /// A lock file that is held. It is taken away before it is let go: see [`take_lock`].
 #[derive(Debug)]
 struct LockFile {
@@ -266,7 +258,9 @@ fn is_at(path: &Path, file: &File) -> bool {
 fn take_lock(path: &Path) -> Result<LockFile, ListenError> {
     /// So often a service that ends may take the file away between the opening and the locking of it.
     const ATTEMPTS: u32 = 100;
-    let lock = lock_path(path);
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let lock = PathBuf::from(name);
     for _ in 0..ATTEMPTS {
         let file = lock_once(path, &lock)?;
         if is_at(&lock, &file) {

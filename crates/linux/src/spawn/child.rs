@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::tracee_exit::{TraceeExit, WaitState};
 use crate::seccomp::Listener;
-use crate::sys::{self, Errno, PollEntry, Reaped, Reaping};
+use crate::sys::{self, Errno, PollEntry, Reaped, Reaping, Usage};
 
 /// A command that was released.
 ///
@@ -35,37 +35,12 @@ pub struct ExitedChild {
     pub usage: Usage,
 }
 
-/// What a command used, as the kernel's own books say. Source: `getrusage(2)`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Usage {
-    /// CPU time in user mode.
-    pub user: Duration,
-    /// CPU time in the kernel.
-    pub system: Duration,
-    /// The largest resident memory of any one of the processes, in KiB.
-    pub max_rss_kib: u64,
-    /// Page faults without input.
-    pub minor_faults: u64,
-    /// Page faults that needed input.
-    pub major_faults: u64,
-    /// Context switches because it waited.
-    pub voluntary_switches: u64,
-    /// Context switches because something else was to run.
-    pub involuntary_switches: u64,
-}
-
 impl Child {
     /// Takes over a child that was just forked; no other code may reap it.
     pub(crate) fn new(pid: i32) -> Self {
         // Without one (old kernels, sandboxes) the number serves, as long as the child isn't reaped.
-        Self {
-            pid,
-            pidfd: sys::pidfd_open(pid).ok(),
-            exited: None,
-            tracee_exit: None,
-            before_exec: None,
-            listener: None,
-        }
+        let pidfd = sys::pidfd_open(pid).ok();
+        Self { pid, pidfd, exited: None, tracee_exit: None, before_exec: None, listener: None }
     }
 
     /// The number of the process.
@@ -113,7 +88,8 @@ impl Child {
                 Some(tracee_exit) => self.reap_followed(&tracee_exit, how)?,
                 None => sys::wait_child(self.pid, how)?,
             };
-            self.exited = reaped.map(ExitedChild::from);
+            let ended = |Reaped { status, usage }| ExitedChild { status: ExitStatus::from_raw(status), usage };
+            self.exited = reaped.map(ended);
         }
         Ok(self.exited)
     }
@@ -174,25 +150,5 @@ impl Child {
     #[cfg(test)]
     pub(crate) fn forget_pidfd(&mut self) {
         self.pidfd = None;
-    }
-}
-
-impl From<Reaped> for ExitedChild {
-    fn from(reaped: Reaped) -> Self {
-        Self { status: ExitStatus::from_raw(reaped.status), usage: reaped.into() }
-    }
-}
-
-impl From<Reaped> for Usage {
-    fn from(reaped: Reaped) -> Self {
-        Self {
-            user: reaped.user,
-            system: reaped.system,
-            max_rss_kib: reaped.max_rss_kib,
-            minor_faults: reaped.minor_faults,
-            major_faults: reaped.major_faults,
-            voluntary_switches: reaped.voluntary_switches,
-            involuntary_switches: reaped.involuntary_switches,
-        }
     }
 }

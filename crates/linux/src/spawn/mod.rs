@@ -11,7 +11,8 @@ mod error;
 mod resolve;
 mod tracee_exit;
 
-pub use child::{Child, ExitedChild, Usage};
+pub use crate::sys::Usage;
+pub use child::{Child, ExitedChild};
 pub use error::SpawnError;
 pub(crate) use tracee_exit::TraceeExit;
 
@@ -112,19 +113,13 @@ impl HeldChild {
         let path = resolve::resolve(name, std::env::var_os("PATH").as_deref())?;
         let readable = sys::accessible(&path, AccessMode::Read).is_ok();
         let mut plan = ExecPlan::new(path, words, environment(options.inherited.as_ref()));
-        if let Some(files) = limits::at_start() {
-            plan.limit_files(files);
-        }
+        plan.files = limits::at_start();
+        plan.output_to_error = options.output == Output::StandardError;
+        plan.inherited = options.inherited.map(|inherited| inherited.file);
         match options.perf_events {
             PerfEvents::AsUsual => {}
             PerfEvents::Refused(answer) => plan.refuse_perf_events(answer),
             PerfEvents::Supervised => plan.notify_perf_events(),
-        }
-        if options.output == Output::StandardError {
-            plan.send_output_to_error();
-        }
-        if let Some(Inherited { file, .. }) = options.inherited {
-            plan.hand_on(file);
         }
         sys::stop_ignoring_children();
         let (pid, gate) =
@@ -162,7 +157,7 @@ impl HeldChild {
         let report = sys::open_gate(&gate).and_then(|()| sys::read_report(&gate));
         match report {
             Ok(ExecResult::Gone(used, listener)) => {
-                child.before_exec = used.map(Usage::from);
+                child.before_exec = used;
                 child.listener = listener;
                 Ok(child)
             }

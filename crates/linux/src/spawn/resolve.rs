@@ -25,15 +25,13 @@ enum PathLookup {
 
 /// The path to execute for a command.
 pub(super) fn resolve(command: &OsStr, path: Option<&OsStr>) -> Result<CString, SpawnError> {
+    let given = command.to_os_string();
     if has_slash(command) {
-        let command_given = || command.to_os_string();
         return match look(command.as_bytes()) {
             PathLookup::Program(path) => Ok(path),
-            PathLookup::Directory => Err(SpawnError::IsDirectory { command: command_given() }),
-            PathLookup::NotExecutable | PathLookup::Hidden => {
-                Err(SpawnError::PermissionDenied { command: command_given() })
-            }
-            PathLookup::Nothing => Err(SpawnError::NoSuchFile { command: command_given() }),
+            PathLookup::Directory => Err(SpawnError::IsDirectory { command: given }),
+            PathLookup::NotExecutable | PathLookup::Hidden => Err(SpawnError::PermissionDenied { command: given }),
+            PathLookup::Nothing => Err(SpawnError::NoSuchFile { command: given }),
         };
     }
     let mut refused = false;
@@ -51,9 +49,8 @@ pub(super) fn resolve(command: &OsStr, path: Option<&OsStr>) -> Result<CString, 
             }
         }
     }
-    let command = command.to_os_string();
     // A file that may not be executed says more than that none was found.
-    Err(if refused { SpawnError::PermissionDenied { command } } else { SpawnError::NotFound { command } })
+    Err(if refused { SpawnError::PermissionDenied { command: given } } else { SpawnError::NotFound { command: given } })
 }
 
 fn look(path: &[u8]) -> PathLookup {

@@ -164,32 +164,32 @@ fn a_child_killed_at_the_gate_is_told_by_its_status() {
 #[test]
 fn gates_of_several_threads_do_not_hold_each_other() {
     // If a waiting child held the gate of another open, a release would hang.
-    let threads: Vec<_> = (0..4)
-        .map(|_| {
-            std::thread::spawn(|| {
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
                 for _ in 0..20 {
                     let waiting: Vec<_> = (0..3).map(|_| spawn(&["true"]).unwrap()).collect();
                     for held in waiting {
                         assert!(held.release().unwrap().wait().unwrap().status.success());
                     }
                 }
-            })
-        })
-        .collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
+            });
+        }
+    });
+}
+
+/// What a script of the shell writes into the file that is its `$0`.
+fn written_by(script: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("written");
+    assert!(run(&["sh", "-c", script, file.to_str().unwrap()]).unwrap().status.success());
+    fs::read_to_string(&file).unwrap()
 }
 
 /// A line of a command's own status file.
 fn status_of_command(name: &str) -> u64 {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("status");
     // The shell execs: the file is written by `grep` about itself.
-    let script = format!("exec grep ^{name}: /proc/self/status > \"$0\"");
-    let end = run(&["sh", "-c", &script, file.to_str().unwrap()]).unwrap();
-    assert!(end.status.success());
-    let text = fs::read_to_string(&file).unwrap();
+    let text = written_by(&format!("exec grep ^{name}: /proc/self/status > \"$0\""));
     u64::from_str_radix(text.split_whitespace().nth(1).unwrap(), 16).unwrap()
 }
 
@@ -205,10 +205,7 @@ fn signals_of_the_command_are_fresh() {
 fn a_raised_limit_of_files_stays_with_the_parent() {
     let before = crate::limits::at_start().map_or_else(|| sys::file_limits().unwrap().soft, |limits| limits.soft);
     crate::limits::raise_soft_limit().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("limit");
-    assert!(run(&["sh", "-c", "ulimit -Sn > \"$0\"", file.to_str().unwrap()]).unwrap().status.success());
-    let text = fs::read_to_string(&file).unwrap();
+    let text = written_by("ulimit -Sn > \"$0\"");
     let expected = if before == u64::MAX { "unlimited".to_owned() } else { before.to_string() };
     assert_eq!(text.trim(), expected);
 }
@@ -225,13 +222,13 @@ fn perf_events_can_be_refused() {
 
 #[test]
 fn descriptors_of_the_parent_do_not_leak() {
-    let dir = tempfile::tempdir().unwrap();
-    let (ours, usual) = (dir.path().join("ours"), dir.path().join("usual"));
     let script = "exec ls /proc/self/fd > \"$0\"";
-    assert!(run(&["sh", "-c", script, ours.to_str().unwrap()]).unwrap().status.success());
+    let ours = written_by(script);
+    let dir = tempfile::tempdir().unwrap();
+    let usual = dir.path().join("usual");
     // The standard library's way is the measure: whatever started the tests may have left something open.
     assert!(Command::new("sh").args(["-c", script]).arg(&usual).status().unwrap().success());
-    assert_eq!(fs::read_to_string(ours).unwrap(), fs::read_to_string(usual).unwrap());
+    assert_eq!(ours, fs::read_to_string(usual).unwrap());
 }
 
 #[test]

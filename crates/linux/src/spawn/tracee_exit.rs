@@ -8,9 +8,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::sys::Reaped;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum WaitState {
     /// No tracer follows it: its parent waits for it as usual.
+    #[default]
     Free,
     /// A tracer follows it, and is the one that waits.
     Followed,
@@ -19,16 +20,10 @@ pub(crate) enum WaitState {
 }
 
 /// Shared by the child and its tracer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TraceeExit {
     state: Mutex<WaitState>,
     changed: Condvar,
-}
-
-impl Default for TraceeExit {
-    fn default() -> Self {
-        Self { state: Mutex::new(WaitState::Free), changed: Condvar::new() }
-    }
 }
 
 impl TraceeExit {

@@ -2,8 +2,6 @@
 //!
 //! **Invariant:** no largest number of CPUs: a mask grows until the kernel's own fits.
 
-use std::mem::size_of;
-
 use super::{Errno, check};
 
 const WORD_BITS: usize = libc::c_ulong::BITS as usize;

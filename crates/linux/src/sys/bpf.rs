@@ -3,9 +3,9 @@
 //! **Invariant:** a map remembers how long its keys and values are, so that the kernel never writes behind a slice. What the
 //! instructions of a program mean is the kernel's to check.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{Errno, check, check_size};
+use super::{Errno, check, descriptor};
 use crate::cpus::Cpus;
 
 const MAP_CREATE: libc::c_int = 0;
@@ -61,10 +61,7 @@ impl MapKind {
     }
 
     const fn flags(self) -> u32 {
-        match self {
-            Self::SharedArray => MAPPABLE,
-            _ => 0,
-        }
+        if matches!(self, Self::SharedArray) { MAPPABLE } else { 0 }
     }
 
     const fn is_per_cpu(self) -> bool {
@@ -73,6 +70,7 @@ impl MapKind {
 }
 
 /// The head of `union bpf_attr` for making a map.
+#[derive(Default)]
 #[repr(C)]
 struct CreateAttr {
     kind: u32,
@@ -107,6 +105,7 @@ struct BatchAttr {
     flags: u64,
 }
 
+#[derive(Default)]
 #[repr(C)]
 struct LoadAttr {
     kind: u32,
@@ -153,6 +152,7 @@ struct IterAttr {
     flags: u32,
 }
 
+#[derive(Default)]
 #[repr(C)]
 struct RunAttr {
     program: u32,
@@ -174,20 +174,10 @@ struct RunAttr {
 /// # Safety
 /// `attr` is what the command takes, without holes that aren't named, and every pointer in it is null, or points to as many
 /// bytes as the kernel reads or writes there.
-unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<usize, Errno> {
+unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<libc::c_int, Errno> {
     // SAFETY: (1) `attr` is readable and writable for the size that is given. (2) What its pointers point to is the caller's
     // promise.
-    check_size(unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) } as isize)
-}
-
-/// A descriptor from an answer of the kernel.
-///
-/// # Safety
-/// The answer is that of a call that makes a descriptor, and no code has taken it yet.
-unsafe fn descriptor(answer: usize) -> Result<OwnedFd, Errno> {
-    let fd = RawFd::try_from(answer).map_err(|_| Errno::EBADF)?;
-    // SAFETY: as promised by the caller.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    check(unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) } as libc::c_int)
 }
 
 /// The name as the kernel takes it: letters, digits, `_` and `.`; cut where it is too long.
@@ -221,11 +211,11 @@ pub(crate) struct MapFd {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Update {
     /// Sets it in any case.
-    Set,
+    Set = 0,
     /// Refuses with `EEXIST` where it is there.
-    New,
+    New = 1,
     /// Refuses with `ENOENT` where it is not.
-    Present,
+    Present = 2,
 }
 
 /// A batch of entries, or where the last one ended.
@@ -260,9 +250,8 @@ impl MapFd {
             value_bytes,
             most_entries,
             flags: kind.flags(),
-            inner: 0,
-            node: 0,
             name: name_bytes(name),
+            ..CreateAttr::default()
         };
         // SAFETY: (1) The structure is that of the command. (2) It holds no pointer. (3) The kernel's answer is a descriptor that
         // no other code knows yet; descriptors of bpf are close-on-exec.
@@ -330,13 +319,8 @@ impl MapFd {
     ///
     /// Errors: `EINVAL` where the lengths are not those of the map; `E2BIG` where it is full; `EEXIST`, `ENOENT`: see [`Update`].
     pub(crate) fn update(&self, key: &[u8], value: &[u8], how: Update) -> Result<(), Errno> {
-        let flags = match how {
-            Update::Set => 0,
-            Update::New => 1,
-            Update::Present => 2,
-        };
         // The kernel only reads the value.
-        self.entry(MAP_UPDATE, Some(key), value.as_ptr().cast_mut(), value.len(), flags)
+        self.entry(MAP_UPDATE, Some(key), value.as_ptr().cast_mut(), value.len(), how as u64)
     }
 
     /// Removes an entry (`BPF_MAP_DELETE_ELEM`).
@@ -428,19 +412,10 @@ pub(crate) fn load(of: ProgramType, code: &[[u8; 8]], name: &str, log: &mut [u8]
         log_level: u32::from(!log.is_empty()),
         log_bytes: u32::try_from(log.len()).map_err(|_| Errno::EINVAL)?,
         log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
-        kernel_version: 0,
-        flags: 0,
         name: name_bytes(name),
-        interface: 0,
         attach_type: of.attach_type,
-        own_types: 0,
-        function_bytes: 0,
-        functions: 0,
-        function_count: 0,
-        line_bytes: 0,
-        lines: 0,
-        line_count: 0,
         attach_id: of.attach_id,
+        ..LoadAttr::default()
     };
     // SAFETY: (1) The structure is that of the command. (2) `code` has as many instructions as it says, 8 bytes each; the licence
     // ends with a zero; `log` is null, or writable for the length that it says. (3) Whatever the instructions are, the kernel
@@ -482,20 +457,8 @@ pub(crate) fn open_iterator(program: BorrowedFd<'_>, attach_type: u32) -> Result
 /// kernels; `EPERM`.
 pub(crate) fn run(program: BorrowedFd<'_>, cpu: Option<u32>) -> Result<u32, Errno> {
     const ON_CPU: u32 = 1;
-    let mut attr = RunAttr {
-        program: number(program),
-        answer: 0,
-        data_bytes: [0; 2],
-        data: [0; 2],
-        repeat: 0,
-        duration_ns: 0,
-        context_bytes: [0; 2],
-        context: [0; 2],
-        flags: if cpu.is_some() { ON_CPU } else { 0 },
-        cpu: cpu.unwrap_or(0),
-        batch: 0,
-        hole: 0,
-    };
+    let flags = if cpu.is_some() { ON_CPU } else { 0 };
+    let mut attr = RunAttr { program: number(program), flags, cpu: cpu.unwrap_or(0), ..RunAttr::default() };
     // SAFETY: (1) The structure is that of the command. (2) All its pointers are null, with lengths of 0. (3) The borrow keeps the
     // program open.
     unsafe { bpf(PROG_TEST_RUN, &mut attr) }?;

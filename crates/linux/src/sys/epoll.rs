@@ -4,10 +4,10 @@
 //!
 //! **Invariant:** it says who is ready, by a number that the caller chose, and reads nothing.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use super::{Errno, check};
+use super::{Errno, check, descriptor};
 
 const REPORTS: usize = 64;
 
@@ -56,10 +56,8 @@ impl Poll {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn new() -> Result<Self, Errno> {
-        // SAFETY: (1) The call touches no memory.
-        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) No other code knows it yet.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        // SAFETY: (1) The call touches no memory. (2) It makes the descriptor.
+        unsafe { descriptor(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }.map(Self)
     }
 
     fn control(&self, op: libc::c_int, fd: BorrowedFd<'_>, token: u64, events: libc::c_int) -> Result<(), Errno> {

@@ -11,14 +11,14 @@
 
 use std::ffi::{CStr, CString};
 use std::mem;
-use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::process::{Reaped, reaped};
+use super::process::{Usage, usage_of};
 use super::resource::{FileLimits, set_soft_file_limit};
 use super::seccomp::PerfFilter;
-use super::socket::{receive_packet, send_packet};
+use super::socket::{pair, receive_packet, send_packet};
 use super::{Errno, check, check_size, pipe, signal, uninterrupted};
 
 /// What runs a script without a first line that says so, as `execvp(3)` does.
@@ -35,10 +35,13 @@ pub(crate) struct ExecPlan {
     argv: Vec<*const libc::c_char>,
     shell_argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
-    files: Option<FileLimits>,
+    /// The command's limits of open files, where they are not ours.
+    pub(crate) files: Option<FileLimits>,
     filter: Option<(PerfFilter, FilterUse)>,
-    output_to_error: bool,
-    inherited: Option<Arc<OwnedFd>>,
+    /// Whether the command's standard output goes where its standard error goes.
+    pub(crate) output_to_error: bool,
+    /// A descriptor that the command inherits, with the number that it has here.
+    pub(crate) inherited: Option<Arc<OwnedFd>>,
 }
 
 /// What is done with the filter of a command's calls of `perf_event_open`.
@@ -51,44 +54,19 @@ enum FilterUse {
 
 impl ExecPlan {
     /// Plans to execute the file at `path` with these arguments (the first is the name) and this environment.
-    pub(crate) fn new(path: CString, argv: Vec<CString>, environment: Vec<CString>) -> Self {
+    pub(crate) fn new(path: CString, mut words: Vec<CString>, environment: Vec<CString>) -> Self {
         let pointers = |words: &[CString]| words.iter().map(|word| word.as_ptr()).collect::<Vec<_>>();
-        let mut plain = pointers(&argv);
-        let mut shell = vec![SHELL.as_ptr(), path.as_ptr()];
-        shell.extend(plain.iter().skip(1));
+        let mut argv = pointers(&words);
+        let mut shell_argv = vec![SHELL.as_ptr(), path.as_ptr()];
+        shell_argv.extend(argv.iter().skip(1));
         let mut envp = pointers(&environment);
-        for list in [&mut plain, &mut shell, &mut envp] {
+        for list in [&mut argv, &mut shell_argv, &mut envp] {
             list.push(ptr::null());
         }
         // Moving the strings moves no text: the pointers stay good.
-        let mut words = argv;
         words.extend(environment);
-        Self {
-            path,
-            _words: words,
-            argv: plain,
-            shell_argv: shell,
-            envp,
-            files: None,
-            filter: None,
-            output_to_error: false,
-            inherited: None,
-        }
-    }
-
-    /// Gives the command these limits of open files.
-    pub(crate) fn limit_files(&mut self, limits: FileLimits) {
-        self.files = Some(limits);
-    }
-
-    /// Lets the command's standard output go where its standard error goes.
-    pub(crate) fn send_output_to_error(&mut self) {
-        self.output_to_error = true;
-    }
-
-    /// Lets the command inherit a descriptor, with the number that it has here.
-    pub(crate) fn hand_on(&mut self, file: Arc<OwnedFd>) {
-        self.inherited = Some(file);
+        let (files, filter, inherited) = (None, None, None);
+        Self { path, _words: words, argv, shell_argv, envp, files, filter, output_to_error: false, inherited }
     }
 
     /// Lets the command's `perf_event_open` fail with this error.
@@ -109,25 +87,6 @@ impl ExecPlan {
 /// the success of the first exec would then not be seen until the second.
 static GATES: Mutex<()> = Mutex::new(());
 
-/// The two ends of a gate, before the fork.
-#[derive(Debug)]
-struct GatePair {
-    parent: OwnedFd,
-    child: OwnedFd,
-    _alone: MutexGuard<'static, ()>,
-}
-
-fn gate_pair() -> Result<GatePair, Errno> {
-    let alone = GATES.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut ends = [-1; 2];
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
-    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
-    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) No other code knows them yet.
-    let (parent, child) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
-    Ok(GatePair { parent, child, _alone: alone })
-}
-
 #[derive(Debug)]
 pub(crate) struct Gate {
     socket: OwnedFd,
@@ -138,7 +97,9 @@ pub(crate) struct Gate {
 ///
 /// Errors: `EMFILE` for the gate; `EAGAIN` at the limit of processes; `ENOMEM`.
 pub(crate) fn fork_held(plan: &mut ExecPlan) -> Result<(i32, Gate), Errno> {
-    let gate = gate_pair()?;
+    // First, so that it is let go last.
+    let _alone = GATES.lock().unwrap_or_else(PoisonError::into_inner);
+    let (parent, child) = pair(libc::SOCK_STREAM | libc::SOCK_CLOEXEC)?;
     let (usage, usage_writer) = pipe()?;
     // No handler of the parent may run in the child: all signals wait until it has reset them.
     // SAFETY: (1) `sigset_t` is plain data: all zeroes is a value of it.
@@ -153,12 +114,12 @@ pub(crate) fn fork_held(plan: &mut ExecPlan) -> Result<(i32, Gate), Errno> {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: (1) This is the child of a fork. (2) Both numbers are the ends of the gate, which it inherited.
-        unsafe { child_side(plan, gate.child.as_raw_fd(), gate.parent.as_raw_fd(), usage_writer.as_raw_fd(), &before) }
+        unsafe { child_side(plan, child.as_raw_fd(), parent.as_raw_fd(), usage_writer.as_raw_fd(), &before) }
     }
     let forked = check(pid);
     // SAFETY: (1) `before` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-    forked.map(|pid| (pid, Gate { socket: gate.parent, usage }))
+    forked.map(|pid| (pid, Gate { socket: parent, usage }))
 }
 
 /// The life of the child up to exec.
@@ -316,7 +277,7 @@ pub(crate) enum FailedStep {
 pub(crate) enum ExecResult {
     /// The child is the command now, or was killed before: its status will tell. What it has used before the exec, if it came so far,
     /// and the listener of its filter.
-    Gone(Option<Reaped>, Option<OwnedFd>),
+    Gone(Option<Usage>, Option<OwnedFd>),
     /// It failed and is exiting.
     Failed(FailedStep, Errno),
 }
@@ -363,11 +324,11 @@ pub(crate) fn read_report(gate: &Gate) -> Result<ExecResult, Errno> {
 }
 
 /// What the child has written of itself. The pipe does not block.
-fn used_before(pipe: BorrowedFd<'_>) -> Option<Reaped> {
+fn used_before(pipe: BorrowedFd<'_>) -> Option<Usage> {
     // SAFETY: (1) `rusage` is a struct of plain numbers: all zeroes is a value of it.
     let mut used: libc::rusage = unsafe { mem::zeroed() };
     let bytes = size_of_val(&used);
     // SAFETY: (1) `used` is writable for its size, and any bytes are a value of it. (2) The borrow keeps the descriptor open.
     let read = uninterrupted(|| check_size(unsafe { libc::read(pipe.as_raw_fd(), (&raw mut used).cast(), bytes) }));
-    (read == Ok(bytes)).then(|| reaped(0, &used))
+    (read == Ok(bytes)).then(|| usage_of(&used))
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
-use super::{Errno, check, check_size, uninterrupted};
+use super::{Errno, check, check_size, descriptor, uninterrupted};
 
 /// Reads once; repeats when interrupted. Answers the number of bytes, 0 at the end.
 ///
@@ -40,10 +40,8 @@ pub(crate) fn has_attribute(path: &CStr, name: &CStr) -> bool {
 ///
 /// Errors: `EINVAL` where the limit of open files is below that; `EMFILE`.
 pub(crate) fn copy_above(fd: BorrowedFd<'_>, least: RawFd) -> Result<OwnedFd, Errno> {
-    // SAFETY: (1) The call touches no memory. (2) The borrow keeps the descriptor open.
-    let copy = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) })?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nothing else owns it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+    // SAFETY: (1) The call touches no memory. (2) The borrow keeps `fd` open. (3) The call makes the descriptor.
+    unsafe { descriptor(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least)) }
 }
 
 /// Makes a pipe whose ends don't block: `(read end, write end)`.
@@ -67,10 +65,11 @@ pub(crate) struct PollEntry {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i16)]
 pub(crate) enum PollEvent {
-    Data,
+    Data = libc::POLLIN,
     /// Urgent news only: files that can always be read say so by nothing else.
-    Urgent,
+    Urgent = libc::POLLPRI,
 }
 
 impl PollEntry {
@@ -84,12 +83,8 @@ impl PollEntry {
 ///
 /// `EINTR` is reported: the caller knows how much of its time is left. Errors: `EINTR`, `ENOMEM`, `EINVAL`.
 pub(crate) fn ppoll(entries: &mut [PollEntry], timeout: Option<Duration>) -> Result<usize, Errno> {
-    let events = |event| match event {
-        PollEvent::Data => libc::POLLIN,
-        PollEvent::Urgent => libc::POLLPRI,
-    };
     let mut raw: Vec<libc::pollfd> =
-        entries.iter().map(|e| libc::pollfd { fd: e.fd, events: events(e.event), revents: 0 }).collect();
+        entries.iter().map(|e| libc::pollfd { fd: e.fd, events: e.event as libc::c_short, revents: 0 }).collect();
     let limit = timeout.map(timespec);
     let limit_ptr = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
     let count = libc::nfds_t::try_from(raw.len()).map_err(|_| Errno::EINVAL)?;
@@ -134,22 +129,18 @@ pub(crate) fn with_file_mode<R: Send>(mode: u32, make: impl FnOnce() -> R + Send
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
 pub(crate) enum AccessMode {
-    Exists,
+    Exists = libc::F_OK,
     /// It can be executed (a mount with `noexec` refuses too).
-    Execute,
-    Read,
+    Execute = libc::X_OK,
+    Read = libc::R_OK,
 }
 
 /// Asks whether the effective user may access a file.
 pub(crate) fn accessible(path: &CStr, access: AccessMode) -> Result<(), Errno> {
-    let mode = match access {
-        AccessMode::Exists => libc::F_OK,
-        AccessMode::Execute => libc::X_OK,
-        AccessMode::Read => libc::R_OK,
-    };
     // SAFETY: (1) `path` ends with a zero byte, as its type promises.
-    check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) }).map(drop)
+    check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), access as libc::c_int, libc::AT_EACCESS) }).map(drop)
 }
 
 /// Opens a file as a name only, without following a link. The standard library can't: with musl it takes `O_PATH` for an access mode,
@@ -157,27 +148,27 @@ pub(crate) fn accessible(path: &CStr, access: AccessMode) -> Result<(), Errno> {
 ///
 /// Errors: what `open(2)` says.
 pub(crate) fn open_name(path: &CStr) -> Result<OwnedFd, Errno> {
-    // SAFETY: (1) `path` ends with a zero byte, as its type promises.
-    let fd = check(unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) })?;
-    // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) Nothing else owns it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: (1) `path` ends with a zero byte, as its type promises. (2) The call makes the descriptor.
+    unsafe { descriptor(libc::open(path.as_ptr(), libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC)) }
+}
+
+/// Opens a folder by its path from another one.
+fn open_folder(from: BorrowedFd<'_>, path: &CStr, access: libc::c_int, resolve: u64) -> Result<OwnedFd, Errno> {
+    // SAFETY: (1) The structure is numbers only, for which zero is a value.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (access | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+    how.resolve = resolve;
+    let (path, size) = (path.as_ptr(), size_of_val(&how));
+    // SAFETY: (1) `path` ends with a zero byte. (2) `how` is as long as is said. (3) The borrow keeps `from` open. (4) The call makes
+    // the descriptor.
+    unsafe { descriptor(libc::syscall(libc::SYS_openat2, from.as_raw_fd(), path, &raw const how, size)) }
 }
 
 /// Opens the folder right above another one of the same mount, as a name only: `EXDEV` where that is the mount's own.
 ///
 /// Errors: what `openat2(2)` says; `ENOSYS` before Linux 5.6.
 pub(crate) fn open_above(folder: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    // SAFETY: (1) The structure is numbers only, for which zero is a value.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
-    how.resolve = libc::RESOLVE_NO_XDEV;
-    let path = c"..".as_ptr();
-    // SAFETY: (1) `path` ends with a zero byte. (2) `how` is as long as is said. (3) The borrow keeps the descriptor open.
-    let fd = unsafe { libc::syscall(libc::SYS_openat2, folder.as_raw_fd(), path, &raw const how, size_of_val(&how)) };
-    let fd = check_size(fd as isize)?;
-    let fd = RawFd::try_from(fd).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) No other code knows it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    open_folder(folder, c"..", libc::O_PATH, libc::RESOLVE_NO_XDEV)
 }
 
 /// Opens the folder of a file system of `kernfs` (cgroups are one) by its number, for reading; `mount` is any folder of it.
@@ -193,12 +184,8 @@ pub(crate) fn open_by_number(mount: BorrowedFd<'_>, number: u64) -> Result<Owned
     }
     let mut handle = FileHandle { bytes: 8, kind: 0xfe, number: number.to_ne_bytes() };
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: (1) `handle` is as long as it states. (2) The borrow keeps the descriptor open.
-    let fd = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &raw mut handle, flags) };
-    let fd = check_size(fd as isize)?;
-    let fd = RawFd::try_from(fd).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) It is not known elsewhere yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: (1) `handle` is as long as it states. (2) The borrow keeps `mount` open. (3) The call makes the descriptor.
+    unsafe { descriptor(libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &raw mut handle, flags)) }
 }
 
 /// Mounts tracefs where it belongs, as `perf` does where there is none.
@@ -215,17 +202,8 @@ pub(crate) fn mount_tracefs() -> Result<(), Errno> {
 ///
 /// Errors: what `openat2(2)` says; `ENOSYS` before Linux 5.6.
 pub(crate) fn open_below(folder: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
-    // SAFETY: (1) The structure is numbers only, for which zero is a value.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
-    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_XDEV | libc::RESOLVE_NO_SYMLINKS;
-    let path = path.as_ptr();
-    // SAFETY: (1) `path` ends with a zero byte. (2) `how` is as long as is said. (3) The borrow keeps the descriptor open.
-    let fd = unsafe { libc::syscall(libc::SYS_openat2, folder.as_raw_fd(), path, &raw const how, size_of_val(&how)) };
-    let fd = check_size(fd as isize)?;
-    let fd = RawFd::try_from(fd).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) It is not known elsewhere yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_XDEV | libc::RESOLVE_NO_SYMLINKS;
+    open_folder(folder, path, libc::O_RDONLY, resolve)
 }
 
 /// Whether this number is an open descriptor of the process at this moment.

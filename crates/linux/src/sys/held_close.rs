@@ -7,8 +7,7 @@
 //!
 //! **Invariant:** the child touches nothing but its own descriptors, and calls async-signal-safe functions only.
 
-use super::{Errno, check, socket::socket_pair};
-use std::mem;
+use super::{Errno, check, message_of, socket::socket_pair};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// Room for the control message of one descriptor, in words that are aligned for its header.
@@ -47,10 +46,7 @@ unsafe fn hold(socket: RawFd) -> ! {
     loop {
         let (mut byte, mut control) = (0_u8, [0_u64; CONTROL_WORDS]);
         let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-        // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
-        let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
+        let mut message = message_of(&mut part);
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
         // SAFETY: (1) `entry` is writable. (2) `message` points to memory that is writable for the lengths that it states. The number

@@ -3,12 +3,12 @@
 //! **Invariant:** this memory belongs to several processes. It is only touched with atomics, never borrowed as bytes; and
 //! it is only mapped where no process can make its file shorter.
 
-use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::bpf::MapFd;
-use super::{Errno, check};
+use super::{Errno, check, descriptor};
 
 /// No program can be run from it (Linux 6.3).
 const MFD_NOEXEC_SEAL: libc::c_uint = 8;
@@ -82,15 +82,13 @@ impl Drop for WordMapping {
 fn make_file() -> Result<OwnedFd, Errno> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     let ask = |flags| {
-        // SAFETY: (1) The name ends with a zero byte.
-        check(unsafe { libc::memfd_create(c"pmux".as_ptr(), flags) })
+        // SAFETY: (1) The name ends with a zero byte. (2) The call makes the descriptor.
+        unsafe { descriptor(libc::memfd_create(c"pmux".as_ptr(), flags)) }
     };
-    let fd = match ask(flags | MFD_NOEXEC_SEAL) {
-        Err(Errno::EINVAL) => ask(flags)?,
-        other => other?,
-    };
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) No other code knows it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    match ask(flags | MFD_NOEXEC_SEAL) {
+        Err(Errno::EINVAL) => ask(flags),
+        other => other,
+    }
 }
 
 /// A file of so many words, whose size is sealed.
@@ -200,8 +198,7 @@ impl SharedWords {
     /// Errors: those of [`WritableWords::make`].
     pub(crate) fn make(words: usize) -> Result<(Self, OwnedFd), Errno> {
         let file = make_sized(words, SHARED_SEALS)?;
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
-        let mapping = WordMapping::new(std::os::fd::AsFd::as_fd(&file), words, rights)?;
+        let mapping = WordMapping::new(file.as_fd(), words, libc::PROT_READ | libc::PROT_WRITE)?;
         Ok((Self(mapping), file))
     }
 

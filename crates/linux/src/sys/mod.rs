@@ -36,6 +36,8 @@ mod thread;
 pub(crate) mod words;
 pub(crate) mod worker;
 
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
 pub(crate) use account::group_number;
 pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
 pub use epoll::{Interest, Poll, Ready, Token};
@@ -51,6 +53,7 @@ pub(crate) use memory_file::{ReadableWords, SharedWords, WritableWords};
 pub(crate) use netlink::send_as_process;
 pub(crate) use netlink::{Sender, open_uevent_socket, receive};
 pub(crate) use perf_map::{PerfMap, PerfView};
+pub use process::Usage;
 pub(crate) use process::{
     Reaped, Reaping, current_cpu, current_tid, has_exited, has_rights_of_its_own, has_thread, kill, pidfd_getfd,
     pidfd_open, pidfd_open_thread, pidfd_send_signal, read_memory, stop_ignoring_children, wait_child,
@@ -74,6 +77,26 @@ fn check(answer: libc::c_int) -> Result<libc::c_int, Errno> {
 /// As [`check`], for calls that answer a size or go through `syscall(2)`.
 fn check_size(answer: isize) -> Result<usize, Errno> {
     usize::try_from(answer).map_err(|_| Errno::last())
+}
+
+/// The descriptor that a call has made.
+///
+/// # Safety
+/// The answer is that of a call that makes a descriptor, and no code has taken it yet.
+unsafe fn descriptor(answer: impl Into<i64>) -> Result<OwnedFd, Errno> {
+    let answer: i64 = answer.into();
+    let fd = check(RawFd::try_from(answer).map_err(|_| Errno::EBADF)?)?;
+    // SAFETY: as promised by the caller.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A message of one part, with room for nothing beside it.
+fn message_of(part: &mut libc::iovec) -> libc::msghdr {
+    // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = part;
+    message.msg_iovlen = 1;
+    message
 }
 
 /// Repeats a call that a signal interrupted.

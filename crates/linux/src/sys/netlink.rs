@@ -3,9 +3,10 @@
 //! **Invariant:** who sent a message is always part of the answer: any process may send to a netlink socket.
 
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{Errno, check, check_size, uninterrupted};
+use super::socket::set_option;
+use super::{Errno, check, check_size, descriptor, uninterrupted};
 
 /// The group in which the kernel itself speaks; the device manager repeats in another.
 const KERNEL_GROUP: u32 = 1;
@@ -31,11 +32,11 @@ pub(crate) struct Datagram {
 /// Errors: `EAFNOSUPPORT` and `EPROTONOSUPPORT` in kernels and sandboxes without; `EMFILE`.
 pub(crate) fn open_uevent_socket() -> Result<OwnedFd, Errno> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: (1) The call touches no memory.
-    let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_KOBJECT_UEVENT) })?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) No other code knows it yet.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    enlarge(&socket);
+    // SAFETY: (1) The call touches no memory. (2) It makes the descriptor.
+    let socket = unsafe { descriptor(libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_KOBJECT_UEVENT)) }?;
+    // With less room, an overrun only comes earlier and is reported as one.
+    let enlarge = |option| set_option(socket.as_fd(), option, &RECEIVE_BYTES);
+    let _ = enlarge(libc::SO_RCVBUFFORCE).or_else(|_| enlarge(libc::SO_RCVBUF));
     let mut address = no_address();
     address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
     address.nl_groups = KERNEL_GROUP;
@@ -43,21 +44,6 @@ pub(crate) fn open_uevent_socket() -> Result<OwnedFd, Errno> {
     // SAFETY: (1) `address` is readable for `length`.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
     Ok(socket)
-}
-
-/// Asks for more room; with less, an overrun only comes earlier and is reported as one.
-fn enlarge(socket: &OwnedFd) {
-    let bytes = RECEIVE_BYTES;
-    for option in [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF] {
-        let length = size_of_val(&bytes) as libc::socklen_t;
-        // SAFETY: (1) `bytes` is readable for `length`.
-        let answer = unsafe {
-            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const bytes).cast(), length)
-        };
-        if answer == 0 {
-            return;
-        }
-    }
 }
 
 fn no_address() -> libc::sockaddr_nl {

@@ -3,10 +3,10 @@
 //! **Invariant:** an attribute is bytes here; what its words mean is the business of `pmux_abi`.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 
-use super::{Errno, check};
+use super::{Errno, check, descriptor};
 
 /// Bytes of the first published attribute: what a size of 0 means.
 const FIRST_ATTR_BYTES: usize = 64;
@@ -119,12 +119,8 @@ fn call(
     let group: RawFd = group.map_or(-1, |fd| fd.as_raw_fd());
     // SAFETY: (1) `attr` is readable and writable for the size that it states (which the callers check), and for the first
     // published size, which the kernel may write its own size into. (2) The borrows keep the descriptors open.
-    // (3) Addresses inside the attribute are only read by the kernel, which survives bad ones.
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_mut_ptr(), pid, cpu, group, flags) };
-    let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
-    let fd = check(fd)?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) No other code knows it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // (3) Addresses inside the attribute are only read by the kernel, which survives bad ones. (4) The call makes the descriptor.
+    unsafe { descriptor(libc::syscall(libc::SYS_perf_event_open, attr.as_mut_ptr(), pid, cpu, group, flags)) }
 }
 
 /// A request whose argument is a plain number.
@@ -155,9 +151,7 @@ pub(crate) fn disable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 
 /// Sends the records to the ring of another event (`PERF_EVENT_IOC_SET_OUTPUT`).
 pub(crate) fn set_output(fd: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
-    let to: RawFd = to.as_raw_fd();
-    // SAFETY: (1) The argument is a number. (2) Both borrows keep their descriptors open.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::_IO(TYPE, 5), libc::c_long::from(to)) }).map(drop)
+    request(fd, libc::_IO(TYPE, 5), to.as_raw_fd() as libc::c_ulong)
 }
 
 /// Lets a tracepoint count and write only those hits of which a filter holds (`PERF_EVENT_IOC_SET_FILTER`).

@@ -14,15 +14,6 @@ const HEAD_OFFSET: usize = 1024;
 /// Where the control page keeps the position up to which the reader has read.
 const TAIL_OFFSET: usize = 1032;
 
-/// Who else than the kernel writes into the control page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum RingAccess {
-    /// The reader says how far it is: the kernel overwrites nothing that wasn't read.
-    Takes,
-    /// Nothing else does: the kernel overwrites what is oldest.
-    Looks,
-}
-
 /// A mapped forward ring; unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct PerfMap {
@@ -44,10 +35,10 @@ impl PerfMap {
     /// Errors: `EINVAL` where `data_pages` isn't a power of two, or the event has a ring of another size;
     /// `EPERM` over the limit of locked memory; `ENOMEM`; `ENODEV` or `EACCES` where the descriptor isn't an event's.
     pub(crate) fn new(fd: BorrowedFd<'_>, data_pages: u32) -> Result<Self, Errno> {
-        Self::map(fd, data_pages, RingAccess::Takes)
+        Self::map(fd, data_pages, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    fn map(fd: BorrowedFd<'_>, data_pages: u32, access: RingAccess) -> Result<Self, Errno> {
+    fn map(fd: BorrowedFd<'_>, data_pages: u32, rights: libc::c_int) -> Result<Self, Errno> {
         let page = page_bytes();
         if !data_pages.is_power_of_two() || page <= TAIL_OFFSET {
             return Err(Errno::EINVAL);
@@ -55,10 +46,6 @@ impl PerfMap {
         let pages = usize::try_from(data_pages).map_err(|_| Errno::EINVAL)?;
         let data = pages.checked_mul(page).ok_or(Errno::EINVAL)?;
         let bytes = data.checked_add(page).ok_or(Errno::EINVAL)?;
-        let rights = match access {
-            RingAccess::Takes => libc::PROT_READ | libc::PROT_WRITE,
-            RingAccess::Looks => libc::PROT_READ,
-        };
         // SAFETY: (1) A null address lets the kernel choose a free place, so no memory in use is replaced.
         // (2) The borrow keeps the descriptor open.
         let base = unsafe { libc::mmap(ptr::null_mut(), bytes, rights, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
@@ -120,9 +107,7 @@ impl PerfMap {
             at = (at + 8) & mask;
         }
     }
-}
 
-impl PerfMap {
     /// The word of the data area at `position`, counted for ever and wrapped here; its low bits are ignored.
     pub(crate) fn data_word(&self, position: u64) -> u64 {
         // Cut short on 32 bits: the data area is smaller than that, and only the position in it matters.
@@ -168,7 +153,7 @@ impl PerfView {
     ///
     /// Errors: as [`PerfMap::new`].
     pub(crate) fn new(fd: BorrowedFd<'_>, data_pages: u32) -> Result<Self, Errno> {
-        PerfMap::map(fd, data_pages, RingAccess::Looks).map(Self)
+        PerfMap::map(fd, data_pages, libc::PROT_READ).map(Self)
     }
 }
 

@@ -3,30 +3,37 @@
 //! **Invariant:** a process number is only used while the caller still has to reap it, so it can't name another.
 
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
-use super::{Errno, check, check_size, uninterrupted};
+use super::{Errno, check, check_size, descriptor, uninterrupted};
+
+/// What a command used, as the kernel's own books say. Source: `getrusage(2)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// CPU time in user mode.
+    pub user: Duration,
+    /// CPU time in the kernel.
+    pub system: Duration,
+    /// The largest resident memory of any one of the processes, in KiB.
+    pub max_rss_kib: u64,
+    /// Page faults without input.
+    pub minor_faults: u64,
+    /// Page faults that needed input.
+    pub major_faults: u64,
+    /// Context switches because it waited.
+    pub voluntary_switches: u64,
+    /// Context switches because something else was to run.
+    pub involuntary_switches: u64,
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reaped {
     /// The status word of `wait(2)`.
     pub(crate) status: i32,
-    /// CPU time in user mode, with all descendants that were waited for.
-    pub(crate) user: Duration,
-    /// CPU time in the kernel.
-    pub(crate) system: Duration,
-    /// Largest resident memory, in KiB.
-    pub(crate) max_rss_kib: u64,
-    /// Page faults without input.
-    pub(crate) minor_faults: u64,
-    /// Page faults with input.
-    pub(crate) major_faults: u64,
-    /// Switches because it waited.
-    pub(crate) voluntary_switches: u64,
-    /// Switches because others were to run.
-    pub(crate) involuntary_switches: u64,
+    /// With all descendants that were waited for.
+    pub(crate) usage: Usage,
 }
 
 /// Whether to wait for the end of a child, or only to look.
@@ -45,10 +52,13 @@ pub(crate) fn wait_child(pid: i32, how: Reaping) -> Result<Option<Reaped>, Errno
     if pid <= 0 {
         return Err(Errno::ECHILD);
     }
-    let options = match how {
-        Reaping::Look => libc::WNOHANG,
-        Reaping::Block => 0,
-    };
+    let options = if how == Reaping::Look { libc::WNOHANG } else { 0 };
+    let (found, reaped) = wait4(pid, options)?;
+    Ok((found != 0).then_some(reaped))
+}
+
+/// The number of a child with news, and what `wait4(2)` has written about it; 0 where there is none.
+pub(super) fn wait4(pid: i32, options: libc::c_int) -> Result<(i32, Reaped), Errno> {
     let mut status = 0;
     // SAFETY: (1) `rusage` is a struct of plain numbers: all zeroes is a value of it.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
@@ -56,16 +66,11 @@ pub(crate) fn wait_child(pid: i32, how: Reaping) -> Result<Option<Reaped>, Errno
         // SAFETY: (1) `status` and `usage` are writable and of the types that the call writes.
         check(unsafe { libc::wait4(pid, &raw mut status, options, &raw mut usage) })
     })?;
-    if found == 0 {
-        return Ok(None);
-    }
-    Ok(Some(reaped(status, &usage)))
+    Ok((found, Reaped { status, usage: usage_of(&usage) }))
 }
 
-/// What `wait4(2)` has written about a child that ended.
-pub(super) fn reaped(status: i32, usage: &libc::rusage) -> Reaped {
-    Reaped {
-        status,
+pub(super) fn usage_of(usage: &libc::rusage) -> Usage {
+    Usage {
         user: duration(usage.ru_utime),
         system: duration(usage.ru_stime),
         max_rss_kib: number(usage.ru_maxrss),
@@ -150,23 +155,16 @@ pub(crate) fn pidfd_open_thread(tid: i32) -> Result<OwnedFd, Errno> {
 }
 
 fn pidfd_of(pid: i32, flags: libc::c_int) -> Result<OwnedFd, Errno> {
-    // SAFETY: (1) The call touches no memory.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, flags) };
-    let fd = check(RawFd::try_from(fd).map_err(|_| Errno::EBADF)?)?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor (close-on-exec by itself). (2) No other code
-    // knows it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: (1) The call touches no memory. (2) It makes the descriptor, which is close-on-exec by itself.
+    unsafe { descriptor(libc::syscall(libc::SYS_pidfd_open, pid, flags)) }
 }
 
 /// A descriptor of another process, once more; close-on-exec.
 ///
 /// Errors: `EBADF` where it has none of that number; `EPERM` where it may not be looked into; `ESRCH` where it has ended.
 pub(crate) fn pidfd_getfd(process: BorrowedFd<'_>, number: RawFd) -> Result<OwnedFd, Errno> {
-    // SAFETY: (1) The call touches no memory. (2) The borrow keeps the descriptor open.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) };
-    let fd = check(RawFd::try_from(fd).map_err(|_| Errno::EBADF)?)?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) No other code knows it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: (1) The call touches no memory. (2) The borrow keeps `process` open. (3) The call makes the descriptor.
+    unsafe { descriptor(libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0)) }
 }
 
 /// Sends a signal to the process of a pidfd, which can't be another one.
@@ -175,6 +173,13 @@ pub(crate) fn pidfd_send_signal(process: BorrowedFd<'_>, signal: i32) -> Result<
     // SAFETY: (1) A null information is allowed. (2) The borrow keeps the descriptor open.
     let answer = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, no_info, 0) };
     check(libc::c_int::try_from(answer).map_err(|_| Errno::EINVAL)?).map(drop)
+}
+
+/// Lets the calling process end with the one that made it. Async-signal-safe.
+pub(super) fn die_with_parent() {
+    let signal: libc::c_ulong = libc::SIGKILL.unsigned_abs().into();
+    // SAFETY: (1) Numbers only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
 }
 
 /// Makes sure that ended children can be reaped: a process that was started with `SIGCHLD` ignored has none to reap.

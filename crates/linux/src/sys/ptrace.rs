@@ -6,8 +6,8 @@
 use std::mem;
 use std::ptr;
 
-use super::process::{Reaped, reaped};
-use super::{Errno, check, uninterrupted};
+use super::Errno;
+use super::process::{Reaped, wait4};
 
 // From `include/uapi/linux/ptrace.h`; not every C library declares all of them.
 const SEIZE: libc::c_long = 0x4206;
@@ -171,20 +171,13 @@ pub(crate) fn syscall_stop(tid: i32) -> Result<SyscallStop, Errno> {
 ///
 /// `None` where there is none now. Errors: `ECHILD` where it follows no task.
 pub(crate) fn wait_followed() -> Result<Option<(i32, TraceReport)>, Errno> {
-    let mut status = 0;
-    // SAFETY: (1) `rusage` is a struct of plain numbers: all zeroes is a value of it.
-    let mut usage: libc::rusage = unsafe { mem::zeroed() };
-    let options = libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
-    let tid = uninterrupted(|| {
-        // SAFETY: (1) `status` and `usage` are writable and of the types that the call writes.
-        check(unsafe { libc::wait4(-1, &raw mut status, options, &raw mut usage) })
-    })?;
+    let (tid, reaped) = wait4(-1, libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD)?;
     if tid == 0 {
         return Ok(None);
     }
-    let report = match stop_of(status) {
+    let report = match stop_of(reaped.status) {
         Some(stop) => TraceReport::Stopped(stop),
-        None => TraceReport::Ended(reaped(status, &usage)),
+        None => TraceReport::Ended(reaped),
     };
     Ok(Some((tid, report)))
 }

@@ -14,10 +14,8 @@ pub(crate) struct FileLimits {
 }
 
 pub(crate) fn file_limits() -> Result<FileLimits, Errno> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: (1) `limit` is a valid, writable `rlimit`.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    Ok(FileLimits { soft: limit.rlim_cur, hard: limit.rlim_max })
+    // 0 is the calling process.
+    file_limits_of(0, None)
 }
 
 /// Sets the soft limit of open files, up to the hard one.

@@ -8,7 +8,7 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
-use super::{Errno, check, check_size, uninterrupted};
+use super::{Errno, check, check_size, descriptor, message_of, uninterrupted};
 
 /// More files than this the kernel passes with no packet.
 const MOST_FILES: usize = 253;
@@ -29,33 +29,38 @@ const fn control_bytes(files: usize) -> usize {
 }
 
 pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    pair(KIND)
+}
+
+/// Makes two sockets of a kind that are connected to each other.
+pub(super) fn pair(kind: libc::c_int) -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];
     // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
-    check(unsafe { libc::socketpair(libc::AF_UNIX, KIND, 0, ends.as_mut_ptr()) })?;
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
     // SAFETY: (1) The call succeeded, so both are open descriptors. (2) Nothing else owns them yet.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+pub(super) fn set_option<T>(socket: BorrowedFd<'_>, name: libc::c_int, value: &T) -> Result<(), Errno> {
+    let size = size_of::<T>() as libc::socklen_t;
+    // SAFETY: (1) `value` is readable and `size` long. (2) The borrow keeps the descriptor open.
+    let answer =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, std::ptr::from_ref(value).cast(), size) };
+    check(answer).map(drop)
 }
 
 /// Lets the close of a TCP socket wait for so long until its peer has taken what was sent.
 #[cfg(test)]
 pub(crate) fn set_linger(socket: BorrowedFd<'_>, seconds: i32) -> Result<(), Errno> {
-    let linger = libc::linger { l_onoff: 1, l_linger: seconds };
-    let size = size_of_val(&linger) as libc::socklen_t;
-    // SAFETY: (1) `linger` is readable and `size` long. (2) The borrow keeps the descriptor open.
-    let answer = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), size)
-    };
-    check(answer).map(drop)
+    set_option(socket, libc::SO_LINGER, &libc::linger { l_onoff: 1, l_linger: seconds })
 }
 
 const KIND: libc::c_int = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
 
 /// Makes a socket of packets; it doesn't block.
 pub(crate) fn packet_socket() -> Result<OwnedFd, Errno> {
-    // SAFETY: (1) The call touches no memory.
-    let fd = check(unsafe { libc::socket(libc::AF_UNIX, KIND, 0) })?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nothing else owns it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: (1) The call touches no memory. (2) It makes the descriptor.
+    unsafe { descriptor(libc::socket(libc::AF_UNIX, KIND, 0)) }
 }
 
 /// The address of a path, and its length.
@@ -108,12 +113,10 @@ pub(crate) fn connect(socket: BorrowedFd<'_>, path: &OsStr) -> Result<(), Errno>
 /// Errors: `EAGAIN` where there is none; `EMFILE`, `ENFILE`; `ECONNABORTED` where it has left again.
 pub(crate) fn accept(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let fd = uninterrupted(|| {
-        // SAFETY: (1) Null pointers ask for no address. (2) The borrow keeps the descriptor open.
-        check(unsafe { libc::accept4(socket.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) })
-    })?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nothing else owns it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    uninterrupted(|| {
+        // SAFETY: (1) Null pointers ask for no address. (2) The borrow keeps the socket open. (3) The call makes the descriptor.
+        unsafe { descriptor(libc::accept4(socket.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags)) }
+    })
 }
 
 /// Sends a packet with files; whole, or not at all.
@@ -126,10 +129,7 @@ pub(crate) fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], files: &[Borrowe
     }
     let mut control = [0_u64; CONTROL_WORDS];
     let mut parts = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut parts;
-    message.msg_iovlen = 1;
+    let mut message = message_of(&mut parts);
     if !files.is_empty() {
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = control_bytes(files.len()) as _;
@@ -172,10 +172,7 @@ pub(crate) struct PacketIn {
 pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut [u8], most_files: usize) -> Result<PacketIn, Errno> {
     let mut control = [0_u64; CONTROL_WORDS];
     let mut parts = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut parts;
-    message.msg_iovlen = 1;
+    let mut message = message_of(&mut parts);
     message.msg_control = control.as_mut_ptr().cast();
     // Without the padding, in which one more file might find room.
     let room = (CREDENTIALS_BYTES + control_bytes(most_files.min(MOST_FILES))).min(size_of_val(&control));
@@ -218,11 +215,7 @@ pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut [u8], most_files
 /// Errors: `ENOPROTOOPT` before Linux 6.16.
 pub(crate) fn refuse_files(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let off: libc::c_int = 0;
-    let size = size_of_val(&off) as libc::socklen_t;
-    // SAFETY: (1) `off` is readable and `size` long. (2) The borrow keeps the descriptor open.
-    let answer =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const off).cast(), size) };
-    check(answer).map(drop)
+    set_option(socket, SO_PASSRIGHTS, &off)
 }
 
 /// Whether the kernel refuses files that are sent to a socket.
@@ -239,10 +232,7 @@ pub(crate) fn refuses_files(socket: BorrowedFd<'_>) -> bool {
 pub(crate) fn has_files(socket: BorrowedFd<'_>) -> Result<Option<bool>, Errno> {
     let mut byte = 0_u8;
     let mut parts = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut parts;
-    message.msg_iovlen = 1;
+    let mut message = message_of(&mut parts);
     let mut control = [0_u64; CREDENTIALS_BYTES.div_ceil(8)];
     if option(socket, libc::SO_PASSCRED)? != 0 {
         message.msg_control = control.as_mut_ptr().cast();
@@ -267,12 +257,7 @@ pub(crate) fn shut_down_reading(socket: BorrowedFd<'_>) -> Result<(), Errno> {
 pub(crate) fn enlarge_send_buffer(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     // The kernel takes the most that it allows, and doubles it.
     let most: libc::c_int = 1 << 20;
-    let size = size_of_val(&most) as libc::socklen_t;
-    // SAFETY: (1) `most` is readable and `size` long. (2) The borrow keeps the descriptor open.
-    let answer = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, (&raw const most).cast(), size)
-    };
-    check(answer).map(drop)
+    set_option(socket, libc::SO_SNDBUF, &most)
 }
 
 /// A number that a socket knows.
@@ -297,12 +282,7 @@ pub(crate) fn is_packet_listener(socket: BorrowedFd<'_>) -> Result<bool, Errno> 
 /// are asked for too.
 pub(crate) fn pass_credentials(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let on: libc::c_int = 1;
-    let size = size_of_val(&on) as libc::socklen_t;
-    // SAFETY: (1) `on` is readable and `size` long. (2) The borrow keeps the descriptor open.
-    let answer = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, (&raw const on).cast(), size)
-    };
-    check(answer).map(drop)
+    set_option(socket, libc::SO_PASSCRED, &on)
 }
 
 /// Who connected: the process, the user and the group that it had then.
@@ -364,8 +344,8 @@ pub(crate) fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
 /// Errors: `ENOPROTOOPT` before Linux 6.5; `ESRCH` or `EINVAL` where it is gone.
 pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let fd = option(socket, SO_PEERPIDFD)?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor, made for the caller. (2) Nothing else owns it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: (1) The call has made the descriptor for its caller. (2) Nothing else owns it yet.
+    unsafe { descriptor(fd) }
 }
 
 /// The first descriptor that a service manager hands over. Source: `sd_listen_fds(3)`.
@@ -384,10 +364,9 @@ pub(crate) fn handed_over() -> Vec<(usize, OwnedFd)> {
     let count = number("LISTEN_FDS").unwrap_or_default().clamp(0, MOST_HANDED_OVER);
     let copy = |(place, number): (usize, RawFd)| {
         // SAFETY: (1) The call touches no memory. (2) By the manager's protocol these numbers were open before this process ran, and
-        // belong to none of its parts.
-        let fd = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, FIRST_HANDED_OVER) }).ok()?;
-        // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nothing else owns it yet.
-        Some((place, unsafe { OwnedFd::from_raw_fd(fd) }))
+        // belong to none of its parts. (3) The call makes the descriptor.
+        let copy = unsafe { descriptor(libc::fcntl(number, libc::F_DUPFD_CLOEXEC, FIRST_HANDED_OVER)) };
+        Some((place, copy.ok()?))
     };
     (FIRST_HANDED_OVER..FIRST_HANDED_OVER + count).enumerate().filter_map(copy).collect()
 }

@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use crate::procfs::Proc;
 use crate::spawn::{Child, HeldChild, SpawnError};
 use crate::sys::{self, Errno};
-use tracer::{Report, Started, TracerCommand};
+use tracer::{Report, TracerCommand};
 
 /// Why everything stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,9 +123,7 @@ impl fmt::Display for FollowError {
                 "the command can't be held while its libraries are mapped: tracing is forbidden here (EPERM). A sandbox, a \
                  container without SYS_PTRACE or kernel.yama.ptrace_scope=3 does that",
             ),
-            Self::Refused { errno } => {
-                write!(f, "the command can't be held while its libraries are mapped: {errno}")
-            }
+            Self::Refused { errno } => write!(f, "the command can't be held while its libraries are mapped: {errno}"),
             Self::Unsupported => {
                 f.write_str("the command can't be held while its libraries are mapped: that needs Linux 5.3 or later")
             }
@@ -161,7 +159,7 @@ impl HeldChild {
         let tracee_exit = self.share_exit().ok_or(FollowError::Unsupported)?;
         let (ready, ready_writer) = sys::pipe().map_err(|errno| FollowError::Setup { errno })?;
         let (bell_reader, bell) = sys::pipe().map_err(|errno| FollowError::Setup { errno })?;
-        let Started { thread, reports, orders } =
+        let (thread, reports, orders) =
             tracer::start(self.pid().cast_signed(), tracee_exit, ready_writer, bell_reader)?;
         let followed = Followed { reports, orders, ready, bell, thread: Some(thread), at_stop: false };
         let child = self.release().map_err(FollowError::Spawn)?;

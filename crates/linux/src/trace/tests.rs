@@ -16,13 +16,10 @@ use crate::sys;
 /// The test binary itself in a role: `trace::tests::role` plays it.
 const ROLE: &str = "PMUX_TRACE_ROLE";
 
-fn words(argv: &[&str]) -> Vec<OsString> {
-    argv.iter().map(OsString::from).collect()
-}
-
 /// A followed command, unless this machine forbids to trace.
 fn follow(argv: &[&str]) -> Option<(Child, Followed)> {
-    match HeldChild::spawn(&words(argv), SpawnOptions::default()).unwrap().follow() {
+    let words: Vec<_> = argv.iter().map(OsString::from).collect();
+    match HeldChild::spawn(&words, SpawnOptions::default()).unwrap().follow() {
         Ok(both) => Some(both),
         Err(FollowError::Refused { .. } | FollowError::Unsupported) => {
             println!("skipped: needs the right to trace its own children");
@@ -32,19 +29,12 @@ fn follow(argv: &[&str]) -> Option<(Child, Followed)> {
     }
 }
 
-/// The words that play a role, with the folder in which it does so.
-fn in_role(role: &str, folder: &Path) -> Vec<String> {
+/// A followed process that plays a role in a folder.
+fn follow_role(role: &str, folder: &Path) -> Option<(Child, Followed)> {
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
     let role = format!("{ROLE}={role}:{}", folder.display());
-    ["env", &role, program, "trace::tests::role", "--exact", "--nocapture", "--test-threads=1"]
-        .map(String::from)
-        .to_vec()
-}
-
-fn follow_role(role: &str, folder: &Path) -> Option<(Child, Followed)> {
-    let words = in_role(role, folder);
-    follow(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    follow(&["env", &role, program, "trace::tests::role", "--exact", "--nocapture", "--test-threads=1"])
 }
 
 fn stop(followed: &mut Followed) -> Stop {
@@ -81,10 +71,8 @@ fn wait_until(mut there: impl FnMut() -> bool) {
 fn the_first_stop_is_before_the_first_instruction() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("mark");
-    let Some((mut child, mut followed)) = follow(&["sh", "-c", "echo ran > \"$0\"; exit 7", mark.to_str().unwrap()])
-    else {
-        return;
-    };
+    let argv = ["sh", "-c", "echo ran > \"$0\"; exit 7", mark.to_str().unwrap()];
+    let Some((mut child, mut followed)) = follow(&argv) else { return };
     let first = stop(&mut followed);
     let pid = child.pid().cast_signed();
     assert_eq!((first.pid(), first.cause(), first.tasks()), (pid, Cause::Exec, &[pid][..]));
@@ -113,11 +101,8 @@ fn the_first_stop_is_before_the_first_instruction() {
 
 #[test]
 fn every_program_of_the_tree_stops_and_the_status_is_the_commands() {
-    let Some((mut child, mut followed)) =
-        follow(&["sh", "-c", "/bin/echo > /dev/null; /bin/cat /dev/null | /bin/cat; exit 3"])
-    else {
-        return;
-    };
+    let argv = ["sh", "-c", "/bin/echo > /dev/null; /bin/cat /dev/null | /bin/cat; exit 3"];
+    let Some((mut child, mut followed)) = follow(&argv) else { return };
     let stops = all_stops(&mut followed);
     let execs: Vec<i32> = stops.iter().filter(|stop| stop.cause() == Cause::Exec).map(Stop::pid).collect();
     assert_eq!(execs.len(), 4, "{stops:?}");

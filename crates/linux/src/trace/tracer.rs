@@ -65,11 +65,7 @@ struct TracerLoop {
 }
 
 /// A thread that follows, and the ways to and from it.
-pub(super) struct Started {
-    pub(super) thread: JoinHandle<()>,
-    pub(super) reports: Receiver<Report>,
-    pub(super) orders: Sender<TracerCommand>,
-}
+type Started = (JoinHandle<()>, Receiver<Report>, Sender<TracerCommand>);
 
 /// Starts the thread, which takes hold of a child that waits at its gate.
 pub(super) fn start(
@@ -110,7 +106,7 @@ pub(super) fn start(
     let thread = std::thread::Builder::new().name("pmux-follow".into()).spawn(body);
     let thread = thread.map_err(|error| setup(Errno::from(&error)))?;
     match taken.recv() {
-        Ok(Ok(())) => Ok(Started { thread, reports: from_thread, orders: to_thread }),
+        Ok(Ok(())) => Ok((thread, from_thread, to_thread)),
         Ok(Err(Errno::EIO | Errno::EINVAL | Errno::ENOSYS)) => Err(FollowError::Unsupported),
         Ok(Err(errno)) => Err(FollowError::Refused { errno }),
         Err(_) => Err(setup(Errno::EIO)),
@@ -134,7 +130,8 @@ impl TracerLoop {
             return Flow::Over;
         }
         while let Some((pid, cause)) = (!self.causes.is_empty()).then(|| self.causes.remove(0)) {
-            let moving = self.halt();
+            // Everything stands from here on, but for these.
+            let moving = self.stop_those(|state| state == TaskState::Running);
             if !self.tracees.tasks.contains_key(&pid) {
                 continue;
             }
@@ -164,8 +161,7 @@ impl TracerLoop {
     }
 
     fn sleep(&self, longest: Duration) {
-        let entry = |fd| PollEntry::new(fd);
-        let mut entries = [entry(self.signals.fd().as_raw_fd()), entry(self.bell_reader.as_raw_fd())];
+        let mut entries = [self.signals.fd().as_raw_fd(), self.bell_reader.as_raw_fd()].map(PollEntry::new);
         // Interrupted or out of memory: a look too many.
         let _ = sys::ppoll(&mut entries, Some(longest));
         self.signals.take();
@@ -197,22 +193,14 @@ impl TracerLoop {
             let process = self.proc.process_of(tid).unwrap_or(tid);
             self.tracees.enter(tid, process, TaskState::Running);
         }
-        let signal = match stop {
-            TraceStop::Signal(signal) => signal,
-            TraceStop::Executed => {
-                self.executed(tid);
-                0
-            }
-            TraceStop::Forked | TraceStop::VforkBegan => {
-                self.forked(tid);
-                0
-            }
-            TraceStop::Syscall => {
-                self.at_syscall(tid);
-                0
-            }
-            TraceStop::Trapped | TraceStop::VforkDone | TraceStop::GroupStop => 0,
-        };
+        let mut signal = 0;
+        match stop {
+            TraceStop::Signal(sent) => signal = sent,
+            TraceStop::Executed => self.executed(tid),
+            TraceStop::Forked | TraceStop::VforkBegan => self.forked(tid),
+            TraceStop::Syscall => self.at_syscall(tid),
+            TraceStop::Trapped | TraceStop::VforkDone | TraceStop::GroupStop => {}
+        }
         let resume = match stop {
             TraceStop::GroupStop => Resume::Listen,
             _ if self.at_gate || self.tracees.is_fast(tid) => Resume::Run(signal),
@@ -287,11 +275,7 @@ impl TracerLoop {
         }
     }
 
-    /// Brings everything to a stop; answers who could not be.
-    fn halt(&mut self) -> Vec<i32> {
-        self.stop_those(|state| state == TaskState::Running)
-    }
-
+    /// Brings tasks to a stop; answers which could not be.
     fn stop_those(&mut self, which: impl Fn(TaskState) -> bool) -> Vec<i32> {
         let deadline = Instant::now() + PATIENCE;
         let mut asked: Vec<i32> = Vec::new();
@@ -320,7 +304,6 @@ impl TracerLoop {
         }
     }
 
-    /// Lets everything go for good.
     fn leave(&mut self, order: TracerCommand) -> Flow {
         if order == TracerCommand::Kill {
             for process in self.tracees.processes() {

@@ -33,17 +33,17 @@ impl Processes {
         for pid in &self.pids {
             let Some(earlier) = self.known.get(pid) else { continue };
             match reader.process(*pid, Some(earlier)) {
-                Ok(now) if now.is_same_as(earlier) => {
+                Ok(now) if now.start_ticks == earlier.start_ticks => {
                     self.known.insert(*pid, now);
                 }
                 Ok(_) | Err(ProcError::Gone { .. }) => {
-                    self.ended.insert(*pid, earlier.own());
+                    self.ended.insert(*pid, earlier.own);
                     self.known.remove(pid);
                 }
                 Err(error) => return Err(error),
             }
         }
-        let living = self.known.values().fold(Tally::ZERO, |sum, process| sum.plus(&process.own()));
+        let living = self.known.values().fold(Tally::ZERO, |sum, process| sum.plus(&process.own));
         Ok(self.ended.values().fold(living, |sum, tally| sum.plus(tally)))
     }
 }
@@ -89,8 +89,8 @@ impl Threads {
 }
 
 pub(super) fn machine(reader: &UsageReader) -> Result<Tally, ProcError> {
-    let stat = reader.proc().machine()?;
-    let faults = match reader.proc().faults() {
+    let stat = reader.proc.machine()?;
+    let faults = match reader.proc.faults() {
         Ok(faults) => Some(faults),
         Err(ProcError::Unsupported { .. } | ProcError::Denied { .. } | ProcError::Malformed { .. }) => None,
         Err(error) => return Err(error),
@@ -117,7 +117,7 @@ impl CpuSet {
     }
 
     pub(super) fn read(&mut self, reader: &UsageReader) -> Result<Tally, ProcError> {
-        let stat = reader.proc().machine()?;
+        let stat = reader.proc.machine()?;
         for cpu in self.cpus.iter() {
             if let Some(now) = stat.cpu(cpu) {
                 self.last.insert(cpu, times(reader, now));
@@ -127,15 +127,7 @@ impl CpuSet {
             return Ok(Tally::default());
         }
         // The machine's faults and switches cannot be told apart by CPU.
-        let none = Tally {
-            faults: None,
-            minor: None,
-            major: None,
-            switches: None,
-            migrations: None,
-            max_rss_bytes: None,
-            ..Tally::ZERO
-        };
+        let none = Tally { cpu_ns: Some(0), user_ns: Some(0), system_ns: Some(0), ..Tally::default() };
         Ok(self.last.values().fold(none, |sum, tally| sum.plus(tally)))
     }
 }

@@ -84,13 +84,11 @@ impl UsageSource {
     pub fn open(target: UsageTarget, origin: Origin, proc: Proc) -> Result<Self, UsageError> {
         let reader = UsageReader::new(proc);
         let target = match target {
-            UsageTarget::Command(pid) => {
-                // The tree itself takes a missing root for one that has ended.
-                match reader.process(pid, None) {
-                    Ok(_) | Err(ProcError::NotMounted { .. }) => Target::Command(Box::new(Tree::new(pid))),
-                    Err(error) => return Err(error.into()),
-                }
-            }
+            // The tree itself takes a missing root for one that has ended.
+            UsageTarget::Command(pid) => match reader.process(pid, None) {
+                Ok(_) | Err(ProcError::NotMounted { .. }) => Target::Command(Box::new(Tree::new(pid))),
+                Err(error) => return Err(error.into()),
+            },
             UsageTarget::Processes(pids) => Target::Processes(Processes::new(&pids, &reader)?),
             UsageTarget::Threads(tids) => Target::Threads(Threads::new(&tids, &reader)?),
             UsageTarget::Machine => Target::Machine,

@@ -71,6 +71,15 @@ impl FakeTree {
     fn open(&self, target: UsageTarget) -> UsageSource {
         UsageSource::open(target, Origin::Birth, self.proc()).unwrap()
     }
+
+    /// A command with one child.
+    fn family() -> (Self, UsageSource) {
+        let tree = Self::new();
+        tree.set(ROOT, &[11]);
+        tree.set(CHILD, &[]);
+        let source = tree.open(UsageTarget::Command(10));
+        (tree, source)
+    }
 }
 
 const ROOT: Fake = Fake {
@@ -85,18 +94,8 @@ const ROOT: Fake = Fake {
     peak_kib: 50,
     start: 1,
 };
-const CHILD: Fake = Fake {
-    pid: 11,
-    parent: 10,
-    user: 2,
-    waited_user: 0,
-    minor: 40,
-    waited_minor: 0,
-    cpu_ns: 25_000_000,
-    switches: 7,
-    peak_kib: 90,
-    start: 2,
-};
+const CHILD: Fake =
+    Fake { pid: 11, parent: 10, user: 2, minor: 40, cpu_ns: 25_000_000, switches: 7, peak_kib: 90, start: 2, ..ROOT };
 
 #[test]
 fn a_child_is_counted_once_while_it_lives_and_after_it_was_waited_for() {
@@ -126,10 +125,7 @@ fn a_child_is_counted_once_while_it_lives_and_after_it_was_waited_for() {
 
 #[test]
 fn the_last_word_counts_and_the_end_changes_nothing_more() {
-    let tree = FakeTree::new();
-    tree.set(ROOT, &[11]);
-    tree.set(CHILD, &[]);
-    let mut source = tree.open(UsageTarget::Command(10));
+    let (tree, mut source) = FakeTree::family();
     tree.kill(10);
     tree.kill(11);
     assert_eq!(source.read(UsageKind::PageFaults), Ok(140), "before wait4 the last reading stays");
@@ -166,10 +162,7 @@ fn the_last_word_counts_and_the_end_changes_nothing_more() {
 
 #[test]
 fn a_last_word_without_a_reading_in_between_counts_no_process_twice() {
-    let tree = FakeTree::new();
-    tree.set(ROOT, &[11]);
-    tree.set(CHILD, &[]);
-    let mut source = tree.open(UsageTarget::Command(10));
+    let (tree, mut source) = FakeTree::family();
     tree.kill(10);
     tree.kill(11);
     source.retire(FinalUsage { voluntary: 13, minor: 140, ..FinalUsage::default() });
@@ -179,10 +172,7 @@ fn a_last_word_without_a_reading_in_between_counts_no_process_twice() {
 
 #[test]
 fn an_orphan_goes_on_counting() {
-    let tree = FakeTree::new();
-    tree.set(ROOT, &[11]);
-    tree.set(CHILD, &[]);
-    let mut source = tree.open(UsageTarget::Command(10));
+    let (tree, mut source) = FakeTree::family();
     // The root ends without waiting: the child belongs to process 1 from here on.
     tree.kill(10);
     tree.set(Fake { parent: 1, minor: 60, ..CHILD }, &[12]);

@@ -17,7 +17,7 @@ use crate::procfs::{Proc, ProcError};
 /// Reads single processes and threads as tallies.
 #[derive(Debug)]
 pub(super) struct UsageReader {
-    proc: Proc,
+    pub(super) proc: Proc,
     ns_per_tick: u64,
 }
 
@@ -30,9 +30,9 @@ fn is_older_than(earlier: &Tally, later: &Tally) -> bool {
 /// What is remembered of a process between readings.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
-    start_ticks: u64,
+    pub(super) start_ticks: u64,
     parent: i32,
-    own: Tally,
+    pub(super) own: Tally,
     /// What the children used that it has waited for.
     waited: Tally,
     threads: BTreeMap<i32, Tally>,
@@ -42,24 +42,10 @@ pub(super) struct Process {
     order: u64,
 }
 
-impl Process {
-    pub(super) fn own(&self) -> Tally {
-        self.own
-    }
-
-    pub(super) fn is_same_as(&self, other: &Self) -> bool {
-        self.start_ticks == other.start_ticks
-    }
-}
-
 impl UsageReader {
     pub(super) fn new(proc: Proc) -> Self {
         let ns_per_tick = 1_000_000_000 / proc.ticks_per_second().max(1);
         Self { proc, ns_per_tick }
-    }
-
-    pub(super) fn proc(&self) -> &Proc {
-        &self.proc
     }
 
     pub(super) fn ticks_ns(&self, ticks: u64) -> u64 {

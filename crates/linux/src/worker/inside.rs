@@ -47,12 +47,8 @@ pub fn serve_if_asked() {
 
 /// Returns only where it can't be done, with the reason.
 fn become_worker(stage: Stage, words: Vec<OsString>) -> String {
-    let plan = MemoryPlan {
-        base: BASE as usize,
-        pages: stage.pages as usize,
-        executable: stage.code == Code::Runs,
-        stacks: stage.children as usize,
-    };
+    let (pages, stacks) = (stage.pages as usize, stage.children as usize);
+    let plan = MemoryPlan { base: BASE as usize, pages, executable: stage.code == Code::Runs, stacks };
     let memory = match Memory::map(plan) {
         Ok(memory) => memory,
         Err(errno) => return format!("the memory for accesses can't be had: {errno}"),

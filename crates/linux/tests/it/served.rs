@@ -371,14 +371,19 @@ fn refusals_name_the_event_at_fault() {
     }
 }
 
+/// The service is of no use to a client, which opens both events itself.
+#[track_caller]
+fn is_done_directly(behavior: &FakeBehavior) {
+    let (mut scene, _fake) = Scene::new(behavior);
+    let groups = scene.open(&[faults(), software(sw::DUMMY)]);
+    scene.touch(2);
+    assert_eq!((scene.values(&groups), scene.served.host().kernel_events().0), ([2, 2], 2));
+}
+
 fn what_the_service_will_not_do_is_done_directly() {
     for kind in [RefusalKind::Rights, RefusalKind::Limit, RefusalKind::NotShared, RefusalKind::Request] {
         let refuses = Some(Refusal::new(kind, 0, 13, "not by me"));
-        let (mut scene, _fake) = Scene::new(&FakeBehavior { refuses, ..FakeBehavior::default() });
-        let groups = scene.open(&[faults(), software(sw::DUMMY)]);
-        scene.touch(9);
-        assert_eq!(scene.values(&groups), [9, 9]);
-        assert_eq!(scene.served.host().kernel_events().0, 2);
+        is_done_directly(&FakeBehavior { refuses, ..FakeBehavior::default() });
     }
     // What samples doesn't concern the service, and what this process counts of itself neither.
     let (scene, fake) = Scene::new(&FakeBehavior::default());
@@ -397,25 +402,14 @@ fn lies_are_answered_by_doing_it_directly() {
         Reply::Opened(WireOpened { handles, entries: (0..entries).collect(), files: Vec::new() })
     };
     for lie in [Reply::Done, opened(0, 0), opened(1, 0), opened(3, 0), opened(2, 1)] {
-        let (mut scene, _fake) = Scene::new(&FakeBehavior { lies: Some(lie), ..FakeBehavior::default() });
-        let groups = scene.open(&[faults(), software(sw::DUMMY)]);
-        scene.touch(2);
-        assert_eq!(scene.values(&groups), [2, 2]);
-        assert_eq!(scene.served.host().kernel_events().0, 2);
+        is_done_directly(&FakeBehavior { lies: Some(lie), ..FakeBehavior::default() });
     }
     // What makes sense, but as the answer to something else.
-    let (mut scene, _fake) = Scene::new(&FakeBehavior { renumbers: 1, ..FakeBehavior::default() });
-    let groups = scene.open(&[faults(), software(sw::DUMMY)]);
-    scene.touch(2);
-    assert_eq!((scene.values(&groups), scene.served.host().kernel_events().0), ([2, 2], 2));
+    is_done_directly(&FakeBehavior { renumbers: 1, ..FakeBehavior::default() });
     // No message at all, one that is cut off, one with another number, and one that is too long.
     let done = pmux_linux::shared::wire::encode_reply(77, &Reply::Done).unwrap();
     for babbles in [vec![0], vec![2, 0, 0, 0, 2, 9], vec![0xff; 300], done, vec![1; 65_537], vec![1; 66_000]] {
-        let (mut scene, _fake) = Scene::new(&FakeBehavior { babbles: Some(babbles), ..FakeBehavior::default() });
-        let groups = scene.open(&[faults(), software(sw::DUMMY)]);
-        scene.touch(2);
-        assert_eq!(scene.values(&groups), [2, 2]);
-        assert_eq!(scene.served.host().kernel_events().0, 2);
+        is_done_directly(&FakeBehavior { babbles: Some(babbles), ..FakeBehavior::default() });
     }
 }
 

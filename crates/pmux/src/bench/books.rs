@@ -117,9 +117,6 @@ struct Track<'b, B> {
     start: Barrier,
 }
 
-/// What a lane has done, and when; or why it could not.
-type Lap = Result<(Instant, Instant, u64), ReserveError>;
-
 fn run<B: Books>(books: &B, load: ThreadLoad, allowance: Allowance) -> Result<Cost, ReserveError> {
     let lanes = load.parallelism;
     let left = AtomicU32::new(load.repeat);
@@ -144,7 +141,8 @@ fn run<B: Books>(books: &B, load: ThreadLoad, allowance: Allowance) -> Result<Co
 }
 
 impl<B: Books> Track<'_, B> {
-    fn lap(&self, lane: u32) -> Lap {
+    /// What a lane has done, and when; or why it could not.
+    fn lap(&self, lane: u32) -> Result<(Instant, Instant, u64), ReserveError> {
         let mut held = Vec::with_capacity(self.load.threads as usize * self.load.breakpoints as usize);
         // Each task that ever is has a name of its own.
         let mut names = (u64::from(lane) << 32..).map(TaskId);

@@ -64,11 +64,8 @@ impl fmt::Display for BenchError {
                 write!(f, "{granted} of {asked} breakpoints were granted: {refusal}")?;
                 let who = |command: &str, pid: i32| format!("{command} ({pid})");
                 list(f, "have performance events open", holders.iter().map(|other| who(&other.command, other.pid)))?;
-                list(
-                    f,
-                    "trace another process, as debuggers do",
-                    tracers.iter().map(|other| who(&other.command, other.pid)),
-                )
+                let tracers = tracers.iter().map(|other| who(&other.command, other.pid));
+                list(f, "trace another process, as debuggers do", tracers)
             }
             Self::Session(error) => error.fmt(f),
             Self::Thread { breakpoints, errno } => {

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a column is tried in each way once: as asked, then in a milder way, then it is refused.
 
+use crate::error::Error;
 use crate::event::{Event, EventSource, ToolEvent};
 use crate::refusal::Refusal;
 use crate::session::{Backend, Session};
@@ -26,14 +27,6 @@ pub(crate) struct Column {
     home: PmuId,
     /// The event and its attribute as asked for, and why that was refused, where it was changed since.
     asked: Option<Box<(Event, Attr, Refusal)>>,
-}
-
-/// What comes of an error.
-pub(super) enum OpenOutcome {
-    /// The column was changed or is refused; the others go on.
-    GoOn,
-    /// There is no point in going on.
-    GiveUp(Refusal),
 }
 
 impl Column {
@@ -121,20 +114,23 @@ impl Column {
         self.refusal.is_none() && !matches!(self.pmu, KERNEL | USAGE)
     }
 
-    /// Takes an error of the engine: the event is tried again in another way, or refused.
-    pub(super) fn refuse(&mut self, session: &Session, error: OpenError, target: TargetKind) -> OpenOutcome {
+    /// Takes an error of the engine: the event is tried again in another way, or refused, and the others go on.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where there is no point in going on.
+    pub(super) fn refuse(&mut self, session: &Session, error: OpenError, target: TargetKind) -> Result<(), Error> {
         let errno = error.errno();
         let mut refusal = match error {
             OpenError::NeverFits { pmu, events } => Refusal::too_few_counters(session, pmu, events),
             error => session.refusal(error, &self.attr, target),
         };
         if refusal.is_fatal() {
-            return OpenOutcome::GiveUp(refusal);
+            return Err(Error::Refused(vec![refusal]));
         }
         if self.pmu == USAGE {
             refusal = Refusal::not_accounted(&self.event.name, target, errno);
         } else if refusal.kind == ReasonKind::NotPermitted && self.asked.is_none() && self.soften(target, &refusal) {
-            return OpenOutcome::GoOn;
+            return Ok(());
         }
         if let Some(asked) = self.asked.take() {
             let (event, attr, first) = *asked;
@@ -145,7 +141,7 @@ impl Column {
             (self.event, self.attr, self.adjustment, self.pmu) = (event, attr, None, self.home);
         }
         self.refusal = Some(refusal);
-        OpenOutcome::GoOn
+        Ok(())
     }
 
     /// Asks for less: what needs no rights. Answers whether there is such a way.

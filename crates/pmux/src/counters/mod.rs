@@ -89,25 +89,6 @@ struct LastSets {
 }
 
 impl Counters {
-    fn new(session: Session, tasks: Vec<TaskRow>, sets: Vec<CpuRows>, cgroups: Vec<CgroupId>) -> Self {
-        Self {
-            session,
-            columns: Vec::new(),
-            events: Arc::new([]),
-            tasks,
-            sets,
-            cgroups,
-            last: SleepLock::new(None),
-            tree: None,
-            clock: None,
-            slice: Slice::default(),
-            turning: SleepLock::new(None),
-            settled: true,
-            counts_already: AtomicBool::new(false),
-            held: SleepLock::new(None),
-        }
-    }
-
     /// The events, in the order in which they were asked for.
     #[must_use]
     pub fn events(&self) -> &[Event] {
@@ -390,10 +371,7 @@ impl Counters {
     /// # Errors
     /// [`Error::Ring`].
     pub fn follow_tree(&mut self) -> Result<(), Error> {
-        match &mut self.tree {
-            Some(tree) => tree.follow(self.session.engine()),
-            None => Ok(()),
-        }
+        self.tree.as_mut().map_or(Ok(()), |tree| tree.follow(self.session.engine()))
     }
 
     /// The fds that become readable when [`Counters::follow_tree`] should be called.
@@ -407,10 +385,8 @@ impl Counters {
     /// # Errors
     /// [`Error::Ring`], [`Error::Read`].
     pub fn tree(&mut self) -> Result<Option<ProcessTree>, Error> {
-        match &mut self.tree {
-            Some(tree) => tree.finish(self.session.engine(), self.columns.len()).map(Some),
-            None => Ok(None),
-        }
+        let Some(tree) = &mut self.tree else { return Ok(None) };
+        tree.finish(self.session.engine(), self.columns.len()).map(Some)
     }
 }
 

@@ -6,7 +6,7 @@
 //! **Invariant:** an event is counted on all rows or refused on all, and in the same way; nothing is half open when this
 //! returns.
 
-use super::column::{Column, OpenOutcome};
+use super::column::Column;
 use super::together::Together;
 use super::{Counters, CpuRows, TaskGroup, TaskRow, Who};
 use crate::error::Error;
@@ -23,9 +23,10 @@ use pmux_engine::system_wide::{Absent, SetScope};
 use pmux_engine::target::Opened;
 use pmux_engine::{CgroupId, CpuId, GroupSpec, LockCell as _, OpenError, SetId};
 use pmux_linux::cgroup::Mounts;
-use pmux_linux::diagnose::{TargetKind, Whose};
+use pmux_linux::diagnose::{ReasonKind, TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost, SleepLock, USAGE};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 type Groups = Vec<Vec<usize>>;
 
@@ -39,9 +40,12 @@ impl Session {
     /// [`Error::Options`] where the options don't go with the target; [`Error::Process`], [`Error::Cgroup`],
     /// [`Error::NoSuchCpu`] for a target that is not there; [`Error::Refused`] where every event is refused for want of
     /// rights, or one for want of fds or memory; [`Error::Ring`] where the process tree can't be followed.
-    pub fn open(&self, events: &EventList, target: &Target<'_>, options: Options) -> Result<Counters, Error> {
+    pub fn open(&self, events: &EventList, target: &Target<'_>, mut options: Options) -> Result<Counters, Error> {
         check(target, options)?;
-        let options = self.possible(options);
+        if options.start == Start::OnExec && self.counts_through_service_only() {
+            // The task is held: nothing but the way to its exec is counted more.
+            options.start = Start::AtOnce;
+        }
         let mut opening = Opening::new(self, events, target, options)?;
         let counters = opening.open(target, options).and_then(|mut counters| {
             counters.columns = std::mem::take(&mut opening.columns);
@@ -49,6 +53,7 @@ impl Session {
             let asked = &counters.columns[..asked];
             counters.events = asked.iter().map(|column| column.event.clone()).collect::<Vec<_>>().into();
             let refusals: Vec<_> = asked.iter().filter_map(|column| column.refusal.clone()).collect();
+            let is_about_rights = |refusal: &Refusal| refusal.kind == ReasonKind::NotPermitted;
             if refusals.len() == asked.len() && refusals.iter().any(is_about_rights) {
                 return Err(Error::Refused(without_repetition(refusals)));
             }
@@ -63,16 +68,6 @@ impl Session {
             opening.cgroups.iter().for_each(|&cgroup| self.engine().host().remove_cgroup(cgroup));
             self.with_file_numbers(error, opening.files)
         })
-    }
-}
-
-impl Session {
-    fn possible(&self, options: Options) -> Options {
-        match options.start {
-            // The task is held: nothing but the way to its exec is counted more.
-            Start::OnExec if self.counts_through_service_only() => Options { start: Start::AtOnce, ..options },
-            _ => options,
-        }
     }
 }
 
@@ -102,10 +97,6 @@ fn check(target: &Target<'_>, options: Options) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn is_about_rights(refusal: &Refusal) -> bool {
-    refusal.kind == pmux_linux::diagnose::ReasonKind::NotPermitted
 }
 
 fn without_repetition(refusals: Vec<Refusal>) -> Vec<Refusal> {
@@ -153,19 +144,9 @@ impl<'s> Opening<'s> {
             groups.add(group, first..columns.len());
         }
         let command = matches!(target, Target::Command(_));
-        let (cgroups, slice) = (Vec::new(), options.slice);
-        let opening = Self {
-            session,
-            command,
-            columns,
-            groups,
-            changes: 0,
-            cgroups,
-            files: 1,
-            clock: None,
-            slice,
-            turning: None,
-        };
+        let (changes, files, cgroups, slice) = (0, 1, Vec::new(), options.slice);
+        let opening =
+            Self { session, command, columns, groups, changes, cgroups, files, clock: None, slice, turning: None };
         match options.multiplexing {
             Multiplexing::Kernel => Ok(opening),
             Multiplexing::Engine => opening.with_turns(knows_tasks, options),
@@ -211,10 +192,22 @@ impl<'s> Opening<'s> {
     }
 
     pub(super) fn counters(&mut self, tasks: Vec<TaskRow>, sets: Vec<CpuRows>) -> Counters {
-        let mut counters = Counters::new(self.session.clone(), tasks, sets, std::mem::take(&mut self.cgroups));
-        (counters.clock, counters.slice) = (self.clock, self.slice);
-        counters.turning = SleepLock::new(self.turning.clone());
-        counters
+        Counters {
+            session: self.session.clone(),
+            columns: Vec::new(),
+            events: Arc::new([]),
+            tasks,
+            sets,
+            cgroups: std::mem::take(&mut self.cgroups),
+            last: SleepLock::new(None),
+            tree: None,
+            clock: self.clock,
+            slice: self.slice,
+            turning: SleepLock::new(self.turning.clone()),
+            settled: true,
+            counts_already: AtomicBool::new(false),
+            held: SleepLock::new(None),
+        }
     }
 
     /// The groups of the columns that are still wanted. What was asked for as one group but has to be counted by
@@ -252,17 +245,11 @@ impl<'s> Opening<'s> {
     /// Judges a refusal: the event is tried again in another way, given up, or everything is. A weak group is broken up
     /// before any of its events is given up.
     fn refuse(&mut self, column: usize, error: OpenError, target: TargetKind) -> Result<(), Error> {
-        if self.groups.break_up(column, error, &mut self.columns) {
-            self.changes += 1;
-            return Ok(());
+        if !self.groups.break_up(column, error, &mut self.columns) {
+            self.columns[column].refuse(self.session, error, target)?;
         }
-        match self.columns[column].refuse(self.session, error, target) {
-            OpenOutcome::GoOn => {
-                self.changes += 1;
-                Ok(())
-            }
-            OpenOutcome::GiveUp(refusal) => Err(Error::Refused(vec![refusal])),
-        }
+        self.changes += 1;
+        Ok(())
     }
 
     /// A row for each thread. A thread that exits meanwhile is left out, as long as one remains.
@@ -357,15 +344,11 @@ impl<'s> Opening<'s> {
     }
 
     fn close(&self, groups: &[TaskGroup]) {
-        for group in groups {
-            self.session.engine().close(group.group);
-        }
+        groups.iter().for_each(|group| self.session.engine().close(group.group));
     }
 
     fn close_sets(&self, sets: &[CpuRows]) {
-        for rows in sets {
-            self.session.engine().close_set(rows.set);
-        }
+        sets.iter().for_each(|rows| self.session.engine().close_set(rows.set));
     }
 
     fn cgroups(&mut self, names: &[String], choice: &CpuChoice) -> Result<Counters, Error> {
@@ -406,12 +389,8 @@ impl<'s> Opening<'s> {
             let of = |column: &Column| {
                 column.event.cpus.list().map(<[u32]>::to_vec) == cpus && !is_one_for_all(column, scope)
             };
-            sets.extend(self.set(&mask, absent, scope, of)?.map(|(set, columns)| CpuRows {
-                cgroup,
-                per_cpu: true,
-                set,
-                columns,
-            }));
+            let set = self.set(&mask, absent, scope, of)?;
+            sets.extend(set.map(|(set, columns)| CpuRows { cgroup, per_cpu: true, set, columns }));
             Ok(())
         });
         let opened = opened.and_then(|()| {
@@ -428,13 +407,11 @@ impl<'s> Opening<'s> {
             }
             Ok(())
         });
-        match opened {
-            Ok(()) => Ok(sets),
-            Err(error) => {
-                self.close_sets(&sets);
-                Err(error)
-            }
+        if let Err(error) = opened {
+            self.close_sets(&sets);
+            return Err(error);
         }
+        Ok(sets)
     }
 
     /// The CPU lists of the PMUs that are asked, each once.

@@ -37,13 +37,6 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// A record may be written so much later than what it tells.
 const LAG: Duration = Duration::from_millis(2);
 
-/// What came of opening with marks.
-enum Marked {
-    Rows(Vec<TaskRow>),
-    /// A thread was born while its parent's events were opened.
-    Unclear,
-}
-
 impl Opening<'_> {
     /// All threads of some processes. What the kernel accounts for anyway is told for a process as a whole: a row each.
     pub(super) fn processes(&mut self, pids: &[i32], options: Options) -> Result<Counters, Error> {
@@ -80,8 +73,8 @@ impl Opening<'_> {
             drop(unsettled.take());
             let Ok(mut lineage) = Lineage::open(cpus.iter()) else { break };
             let (rows, settled) = match self.marked(pids, &mut lineage, adds_up) {
-                Ok((Marked::Rows(rows), settled)) => (rows, settled),
-                Ok((Marked::Unclear, _)) => continue,
+                Ok(Some(opened)) => opened,
+                Ok(None) => continue,
                 // Marks take files, too. What fails without them fails below.
                 Err(_) => break,
             };
@@ -102,8 +95,14 @@ impl Opening<'_> {
         Ok(counters)
     }
 
-    /// Opens everything on threads until none is new, and closes again what was there already. Whether none was new in the end.
-    fn marked(&mut self, pids: &[i32], lineage: &mut Lineage, inherits: bool) -> Result<(Marked, bool), Error> {
+    /// Opens everything on threads until none is new, and closes again what was there already. The rows, and whether none was new in
+    /// the end; `None` where a thread was born while its parent's events were opened.
+    fn marked(
+        &mut self,
+        pids: &[i32],
+        lineage: &mut Lineage,
+        inherits: bool,
+    ) -> Result<Option<(Vec<TaskRow>, bool)>, Error> {
         let (mut rows, mut known) = (Vec::new(), HashSet::new());
         let changes = self.changes;
         let (mut settled, mut awaited) = (false, false);
@@ -130,7 +129,7 @@ impl Opening<'_> {
             let is = |tid: &i32, what| lineage.inherited(*tid) == what;
             if self.changes != changes || fresh.iter().any(|tid| is(tid, Inherited::Perhaps)) {
                 self.close_rows(&rows);
-                return Ok((Marked::Unclear, false));
+                return Ok(None);
             }
             let nothing_new = whole && fresh.iter().all(|tid| is(tid, Inherited::Everything));
             if nothing_new && awaited {
@@ -147,14 +146,14 @@ impl Opening<'_> {
             lineage.follow();
             if rows.iter().any(|row| has(row, lineage) == Inherited::Perhaps) {
                 self.close_rows(&rows);
-                return Ok((Marked::Unclear, false));
+                return Ok(None);
             }
             let (twice, once): (Vec<_>, Vec<_>) =
                 rows.into_iter().partition(|row| has(row, lineage) == Inherited::Everything);
             self.close_rows(&twice);
             rows = once;
         }
-        Ok((Marked::Rows(rows), settled))
+        Ok(Some((rows, settled)))
     }
 
     /// The row of a thread; `None` where it has ended.

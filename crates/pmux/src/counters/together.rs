@@ -45,9 +45,8 @@ impl Together {
     pub(super) fn break_up(&mut self, column: usize, error: OpenError, columns: &mut [Column]) -> bool {
         let Some(at) = self.0.iter().position(|group| group.columns.contains(&column)) else { return false };
         let group = &self.0[at];
-        let still_wanted: Vec<usize> =
-            group.columns.iter().copied().filter(|&column| columns[column].refusal.is_none()).collect();
-        if group.strength == GroupStrength::Strong || still_wanted.len() < 2 || !is_about_the_group(error) {
+        let still_wanted = group.columns.iter().filter(|&&column| columns[column].refusal.is_none()).count();
+        if group.strength == GroupStrength::Strong || still_wanted < 2 || !is_about_the_group(error) {
             return false;
         }
         let mut names: Vec<&str> = group.columns.iter().map(|&column| &*columns[column].event.name).collect();

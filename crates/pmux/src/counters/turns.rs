@@ -28,10 +28,7 @@ impl Counters {
         }
         let tasks = self.tasks.iter().flat_map(|task| &task.groups);
         let tasks = tasks.flat_map(|group| group.columns.iter().copied().zip(group.events.iter().copied()));
-        let sets = self.sets.iter().flat_map(|rows| {
-            let cpus = self.session.engine().set_events(rows.set).unwrap_or_default();
-            cpus.into_iter().flat_map(|(_, events)| rows.columns.iter().copied().zip(events))
-        });
+        let sets = self.events_of_cpus().map(|(_, column, event)| (column, event));
         tasks.chain(sets).filter(is_scarce).collect()
     }
 

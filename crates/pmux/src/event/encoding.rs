@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use pmux_abi::attr::{AttrFlags, EventType, Precise};
+use pmux_abi::attr::{AttrFlags, EventType};
 use pmux_linux::catalog::{Catalog, PmuRole};
 
 use super::{Event, EventSource, Generic};
@@ -81,12 +81,7 @@ impl Event {
                 let _ = write!(text, ", {name}");
             }
         }
-        let precise = match attr.precise {
-            Precise::ArbitrarySkid => 0,
-            Precise::ConstantSkid => 1,
-            Precise::RequestZeroSkid => 2,
-            Precise::MustHaveZeroSkid => 3,
-        };
+        let precise = attr.precise.bits();
         if precise > 0 {
             let _ = write!(text, ", precise_ip {precise}");
         }

@@ -264,17 +264,11 @@ fn tracepoints(catalog: &Catalog, filter: &Filter, events: &mut Vec<Listed>) -> 
                 continue;
             }
             // A module that is unloaded meanwhile takes its tracepoints along.
-            let Ok(id) = catalog.tracepoint(&system, &tracepoint) else {
-                continue;
-            };
-            events.push(Listed {
-                name,
-                aliases: Vec::new(),
-                kind: EventKind::Tracepoint,
-                form: NameForm::Event,
-                description: format!("Tracepoint of the system {system}"),
-                encoding: format!("type 2, config {id:#x}"),
-            });
+            let Ok(id) = catalog.tracepoint(&system, &tracepoint) else { continue };
+            let (kind, form, aliases) = (EventKind::Tracepoint, NameForm::Event, Vec::new());
+            let description = format!("Tracepoint of the system {system}");
+            let encoding = format!("type 2, config {id:#x}");
+            events.push(Listed { name, aliases, kind, form, description, encoding });
         }
     }
     Ok(())

@@ -161,7 +161,7 @@ impl Modifiers {
         self.exclude(&mut attr.flags, Self::NONE, default);
         attr.flags.set(AttrFlags::PINNED, self.has(Modifier::Pinned));
         attr.flags.set(AttrFlags::EXCLUSIVE, self.has(Modifier::Exclusive));
-        attr.precise = precise(self.precise);
+        attr.precise = Precise::from_bits_truncate(self.precise.into());
     }
 
     /// Adds what a group's modifiers ask of a member that has its own already; gives both together.
@@ -176,7 +176,7 @@ impl Modifiers {
             return Err(TOO_PRECISE);
         }
         self.exclude(&mut attr.flags, own, default);
-        attr.precise = precise(both.precise);
+        attr.precise = Precise::from_bits_truncate(both.precise.into());
         Ok(both)
     }
 
@@ -233,15 +233,6 @@ impl fmt::Debug for Modifiers {
 
 fn bit(modifier: Modifier) -> u16 {
     1 << (modifier as u16)
-}
-
-fn precise(count: u8) -> Precise {
-    match count {
-        0 => Precise::ArbitrarySkid,
-        1 => Precise::ConstantSkid,
-        2 => Precise::RequestZeroSkid,
-        _ => Precise::MustHaveZeroSkid,
-    }
 }
 
 #[cfg(test)]

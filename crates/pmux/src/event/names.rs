@@ -180,8 +180,7 @@ impl Generic {
 
 /// Reads `r1a8` or `r0x1a8`. `None` if it is something else or has more than 64 bits.
 pub(super) fn raw(name: &str) -> Option<u64> {
-    let digits = raw_digits(name)?;
-    u64::from_str_radix(digits, 16).ok()
+    u64::from_str_radix(raw_digits(name)?, 16).ok()
 }
 
 /// The digits of what is written like a raw event, whether or not the number fits.

@@ -16,26 +16,8 @@ use super::printable;
 use super::syntax::{SyntaxValue, Term};
 
 /// Terms of `perf` that steer recording, and what to say of them.
-const NOT_HERE: [&str; 18] = [
-    "call-graph",
-    "stack-size",
-    "max-stack",
-    "time",
-    "inherit",
-    "no-inherit",
-    "overwrite",
-    "no-overwrite",
-    "nr",
-    "branch_type",
-    "driver-config",
-    "percore",
-    "aux-output",
-    "aux-action",
-    "aux-sample-size",
-    "metric-id",
-    "cpu",
-    "ratio-to-prev",
-];
+const NOT_HERE: &str = "call-graph stack-size max-stack time inherit no-inherit overwrite no-overwrite nr branch_type \
+                        driver-config percore aux-output aux-action aux-sample-size metric-id cpu ratio-to-prev";
 
 /// The terms that every event takes.
 const EVERYWHERE: [&str; 8] = ["config", "config1", "config2", "config3", "config4", "name", "period", "freq"];
@@ -53,15 +35,8 @@ pub(super) struct Words {
     pub(super) kind: AliasKind,
     pub(super) extent: AliasExtent,
     aliases: Vec<String>,
-    fields_given: FieldsGiven,
-}
-
-/// Whether the user gave fields beside named events.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum FieldsGiven {
-    #[default]
-    No,
-    Yes,
+    /// Whether the user gave fields beside named events.
+    has_fields: bool,
 }
 
 impl Words {
@@ -102,12 +77,10 @@ impl Words {
 
     /// The generic hardware event that this is, if it is nothing but the PMU's own name for it.
     pub(super) fn as_hardware(&self) -> Option<Hardware> {
-        let [alias] = self.aliases.as_slice() else {
-            return None;
-        };
+        let [alias] = self.aliases.as_slice() else { return None };
         let hardware = Hardware::from_name(alias)?;
         // Another term beside the alias would have made it something else.
-        (self.fields_given == FieldsGiven::No).then_some(hardware)
+        (!self.has_fields).then_some(hardware)
     }
 
     /// The fields, for people: `event=0x3c,umask=0x0`.
@@ -137,7 +110,7 @@ impl Words {
                 None if format.width() == 1 => 1,
                 _ => return Err(ParseFault::new(term.value_at.start, needs_number(&term.name))),
             };
-            self.fields_given = FieldsGiven::Yes;
+            self.has_fields = true;
             return self.field(&term.name, *format, value).map_err(|kind| ParseFault::new(term.value_at.start, kind));
         }
         if let Some(alias) = find_alias(pmu, &term.name).map_err(catalog)? {
@@ -151,7 +124,7 @@ impl Words {
         }
         if term.value.is_none() && raw_digits(&term.name).is_some() {
             let value = raw(&term.name).ok_or_else(|| ParseFault::new(term.at.start, RAW_TOO_LARGE))?;
-            self.fields_given = FieldsGiven::Yes;
+            self.has_fields = true;
             self.word(ConfigWord::Config, value);
             return Ok(());
         }
@@ -167,7 +140,7 @@ impl Words {
             _ => Err(ParseFault::new(term.value_at.start, needs_number(&term.name))),
         };
         if let Some(word) = ConfigWord::from_name(&term.name) {
-            self.fields_given = FieldsGiven::Yes;
+            self.has_fields = true;
             self.word(word, number()?);
             return Ok(true);
         }
@@ -178,10 +151,8 @@ impl Words {
                     Some(SyntaxValue::Number(number)) => Some(number.to_string()),
                     _ => {
                         let name = printable(&term.name);
-                        return Err(ParseFault::new(
-                            term.value_at.start,
-                            format!("'{name}' needs a text: '{name}=text'"),
-                        ));
+                        let problem = format!("'{name}' needs a text: '{name}=text'");
+                        return Err(ParseFault::new(term.value_at.start, problem));
                     }
                 }
             }
@@ -272,7 +243,7 @@ fn find_alias(pmu: &Pmu, name: &str) -> Result<Option<Alias>, CatalogError> {
 }
 
 fn refusal(term: &Term, pmu: &str) -> String {
-    if NOT_HERE.contains(&term.name.as_str()) {
+    if NOT_HERE.split(' ').any(|name| name == term.name) {
         let reason = "it steers how samples are recorded, not what is counted";
         return unsupported_term(&term.name, reason);
     }

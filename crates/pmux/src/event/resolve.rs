@@ -32,7 +32,10 @@ pub(super) fn resolve<T: AsRef<str>>(texts: &[T], catalog: &Catalog) -> Result<E
             let mut resolver = Resolver { text, catalog, spreads: &mut spreads };
             let mut groups = Vec::new();
             for item in &items {
-                resolver.item(item, &mut groups)?;
+                match item {
+                    Item::Event(node) => groups.extend(resolver.event(node)?.into_iter().map(single)),
+                    Item::Group(node) => groups.extend(resolver.group(node)?),
+                }
             }
             Ok(groups)
         });
@@ -49,14 +52,6 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn item(&mut self, item: &Item, groups: &mut Vec<ParsedGroup>) -> Result<(), ParseFault> {
-        match item {
-            Item::Event(node) => groups.extend(self.event(node)?.into_iter().map(single)),
-            Item::Group(node) => groups.extend(self.group(node)?),
-        }
-        Ok(())
-    }
-
     /// One node is several events if it is a pattern or stands for several PMUs.
     fn event(&mut self, node: &EventNode) -> Result<Vec<Event>, ParseFault> {
         let mut events = match &node.what {
@@ -307,9 +302,7 @@ fn recognise(event: &mut Event) {
     if !event.canonical.is_empty() {
         return;
     }
-    let Some(generic) = Generic::from_config(event.attr.kind, event.attr.config) else {
-        return;
-    };
+    let Some(generic) = Generic::from_config(event.attr.kind, event.attr.config) else { return };
     let named = Event::generic(generic);
     event.canonical = named.canonical;
     if event.unit.is_empty() {

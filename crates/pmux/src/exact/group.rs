@@ -181,13 +181,9 @@ impl ExactGroup {
 
     /// How many records of its children were lost.
     pub fn lost(&mut self) -> u64 {
-        match &mut self.follower {
-            Some(follower) => {
-                follower.settle(self.own.session.engine());
-                follower.lost()
-            }
-            None => 0,
-        }
+        let Some(follower) = &mut self.follower else { return 0 };
+        follower.settle(self.own.session.engine());
+        follower.lost()
     }
 
     /// The time, on the clock of the counts.

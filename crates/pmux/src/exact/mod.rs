@@ -41,14 +41,13 @@ pub enum ExactTarget {
 
 impl ExactTarget {
     fn target(self) -> pmux_engine::Target {
-        use pmux_engine::target::{ContextKey, Filter};
+        use pmux_engine::{Target, target::Filter};
         match self {
-            Self::Task(tid) => pmux_engine::Target::task(LinuxHost::task(tid)),
-            Self::TaskOnCpu(tid, cpu) => pmux_engine::Target {
-                context: ContextKey::Task(LinuxHost::task(tid)),
-                filter: Filter::OnCpu(CpuId(cpu)),
-            },
-            Self::Cpu(cpu) => pmux_engine::Target::cpu(CpuId(cpu)),
+            Self::Task(tid) => Target::task(LinuxHost::task(tid)),
+            Self::TaskOnCpu(tid, cpu) => {
+                Target { filter: Filter::OnCpu(CpuId(cpu)), ..Target::task(LinuxHost::task(tid)) }
+            }
+            Self::Cpu(cpu) => Target::cpu(CpuId(cpu)),
         }
     }
 
@@ -110,13 +109,8 @@ pub struct GroupMode {
 
 impl Default for GroupMode {
     fn default() -> Self {
-        Self {
-            inherit: Inherit::None,
-            attribution: Attribution::Totals,
-            priority: Priority::default(),
-            exclusivity: Exclusivity::default(),
-            at_exec: AtExec::default(),
-        }
+        let (priority, exclusivity, at_exec) = (Priority::default(), Exclusivity::default(), AtExec::default());
+        Self { inherit: Inherit::None, attribution: Attribution::Totals, priority, exclusivity, at_exec }
     }
 }
 

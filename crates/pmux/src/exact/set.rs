@@ -5,7 +5,6 @@
 use super::{EventState, SetReading, Switchable};
 use crate::error::Error;
 use crate::session::Session;
-use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::SetRequest;
 use pmux_engine::event_set::Member;
 use pmux_engine::system_wide::{Absent, SetScope};
@@ -21,7 +20,11 @@ pub struct ExactSet {
 
 impl ExactSet {
     pub(super) fn open(session: &Session, spec: &GroupSpec, cpus: Option<&[u32]>) -> Result<Self, Error> {
-        let mask = mask(session, cpus);
+        let mask = match cpus {
+            Some(cpus) => cpus.iter().copied().map(CpuId).collect(),
+            // All that the machine may ever have.
+            None => Cpus::system().possible().unwrap_or_else(|_| session.online()).iter().map(CpuId).collect(),
+        };
         let request =
             SetRequest { groups: vec![spec.clone()], scope: SetScope::Everything, mask, absent: Absent::Await };
         match session.engine().open_set(request) {
@@ -83,14 +86,6 @@ impl ExactSet {
             }
         }
         Ok(states)
-    }
-}
-
-/// Some CPUs, or all that the machine may ever have.
-fn mask(session: &Session, cpus: Option<&[u32]>) -> CpuMask {
-    match cpus {
-        Some(cpus) => cpus.iter().copied().map(CpuId).collect(),
-        None => Cpus::system().possible().unwrap_or_else(|_| session.online()).iter().map(CpuId).collect(),
     }
 }
 

@@ -9,7 +9,7 @@ use pmux_linux::ring::Excerpt;
 use std::collections::HashMap;
 
 /// What was copied out of a CPU's rings.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct CpuRingCopy {
     pub(super) cpu: u32,
     /// By ring, in the order in which they were copied.
@@ -38,19 +38,7 @@ pub(super) struct Copies {
 impl Copies {
     pub(super) fn cpu_ring(&mut self, cpu: u32) -> &mut CpuRingCopy {
         let place = self.cpu_rings.iter().position(|cpu_ring| cpu_ring.cpu == cpu).unwrap_or_else(|| {
-            let (pieces, known, overwritten) = (Vec::new(), Vec::new(), Vec::new());
-            let (missing_bytes, gap_bytes, overlap_bytes, corrupt, whole_since_ns) = (0, None, 0, 0, None);
-            self.cpu_rings.push(CpuRingCopy {
-                cpu,
-                pieces,
-                known,
-                missing_bytes,
-                gap_bytes,
-                overlap_bytes,
-                corrupt,
-                whole_since_ns,
-                overwritten,
-            });
+            self.cpu_rings.push(CpuRingCopy { cpu, ..CpuRingCopy::default() });
             self.cpu_rings.len() - 1
         });
         &mut self.cpu_rings[place]

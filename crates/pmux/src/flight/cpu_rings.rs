@@ -63,12 +63,13 @@ struct CpuRing {
 pub(crate) struct CpuRings {
     session: Session,
     keep: Keeping,
-    most_bytes: u64,
+    pub(super) most_bytes: u64,
     cpu_rings: Vec<CpuRing>,
     next_number: u64,
     /// Why no ring grows any more.
-    stuck: Option<String>,
-    corrupt: u64,
+    pub(super) stuck: Option<String>,
+    /// How often a ring contradicted itself.
+    pub(super) corrupt: u64,
     /// Whether there was a snapshot.
     has_snapshot: bool,
 }
@@ -206,20 +207,6 @@ impl CpuRings {
     pub(super) fn oldest_ns(&self) -> u64 {
         let oldest = |cpu_ring: &CpuRing| cpu_ring.rings.first().map(|ring| ring.marks.oldest_ns());
         self.cpu_rings.iter().filter_map(oldest).min().unwrap_or(0)
-    }
-
-    /// Why rings are no larger, if they should be.
-    pub(super) fn stuck(&self) -> Option<&str> {
-        self.stuck.as_deref()
-    }
-
-    pub(super) fn most_bytes(&self) -> u64 {
-        self.most_bytes
-    }
-
-    /// How often a ring contradicted itself.
-    pub(super) fn corrupt(&self) -> u64 {
-        self.corrupt
     }
 
     /// How long it takes at the most, as it was lately, until a quarter of a ring is new.

@@ -459,11 +459,10 @@ impl Flight {
     /// Has a snapshot written that is over.
     fn write(&mut self, pending: Pending, done: &mut Vec<Result<FlightSnapshot, SnapshotError>>) {
         self.listen();
-        let number = pending.number();
-        let job = self.job(pending).map_err(|why| SnapshotError { number, why });
-        match job {
+        let number = pending.number;
+        match self.job(pending) {
             Ok(job) => self.writing.begin(job, &self.store),
-            Err(error) => done.push(Err(error)),
+            Err(why) => done.push(Err(SnapshotError { number, why })),
         }
     }
 
@@ -533,7 +532,7 @@ impl Flight {
             let is_short = |held: &&RingSpan| held.lasted == Lasted::Overwritten && held.span + 2 * LOOK < due;
             let short = status.held.iter().filter(is_short);
             if let Some(shortest) = short.min_by_key(|held| held.span) {
-                status.warnings.push(too_short(shortest, span, cpu_rings.stuck(), cpu_rings.most_bytes()));
+                status.warnings.push(too_short(shortest, span, cpu_rings.stuck.as_deref(), cpu_rings.most_bytes));
             }
             let due_ns = now_ns.saturating_sub(nanos(due));
             if let Some((waits, since_ns)) =
@@ -548,8 +547,8 @@ impl Flight {
                 ));
             }
         }
-        if cpu_rings.corrupt() > 0 {
-            status.warnings.push(format!("a ring contradicted itself {} times", cpu_rings.corrupt()));
+        if cpu_rings.corrupt > 0 {
+            status.warnings.push(format!("a ring contradicted itself {} times", cpu_rings.corrupt));
         }
         if lost > 0 {
             status.warnings.push(format!(

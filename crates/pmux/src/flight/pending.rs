@@ -14,7 +14,7 @@ use super::{Requested, SnapshotCause};
 const MOST_TIMES: u64 = 2;
 
 pub(super) struct Pending {
-    number: u64,
+    pub(super) number: u64,
     causes: Vec<SnapshotCause>,
     copies: Copies,
     taken: Option<SnapshotTimes>,
@@ -36,10 +36,6 @@ pub(super) struct SnapshotTimes {
 impl Pending {
     pub(super) fn new(number: u64, cause: SnapshotCause) -> Self {
         Self { number, causes: vec![cause], copies: Copies::default(), taken: None }
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
     }
 
     pub(super) fn join(&mut self, cause: SnapshotCause, after_ns: u64) -> Requested {

@@ -211,10 +211,8 @@ impl Session {
     }
 
     fn new_unit(&self, kind: EventType) -> Option<Unit> {
-        let (name, cpus) = match find_pmu(self.catalog(), kind) {
-            Some((name, cpus)) => (name, cpus),
-            None => (self.core().name.clone(), PmuCpus::Any),
-        };
+        let found = find_pmu(self.catalog(), kind);
+        let (name, cpus) = found.unwrap_or_else(|| (self.core().name.clone(), PmuCpus::Any));
         let everywhere = Cpus::system().possible().unwrap_or_else(|_| self.online());
         let reach = match &cpus {
             PmuCpus::Only(cpus) if cpus.len() < everywhere.len() => Reach::SomeCpus,

@@ -60,11 +60,6 @@ impl Turning {
     pub(crate) fn has_begun(&self) -> bool {
         *self.beat.phase.lock().unwrap_or_else(PoisonError::into_inner) == Phase::Turning
     }
-
-    /// A caller wants slices of this length, or shorter ones.
-    pub(crate) fn no_longer_than(&self, slice: Slice) {
-        self.beat.slice_ns.fetch_min(nanos(slice.length()), Ordering::Relaxed);
-    }
 }
 
 impl Drop for Turning {
@@ -115,7 +110,8 @@ impl Session {
     pub(crate) fn turning(&self, slice: Slice) -> Result<Arc<Turning>, Error> {
         self.inner.mux.turning.with(|known| {
             if let Some(turning) = known.upgrade() {
-                turning.no_longer_than(slice);
+                // A caller wants slices of this length, or shorter ones.
+                turning.beat.slice_ns.fetch_min(nanos(slice.length()), Ordering::Relaxed);
                 return Ok(turning);
             }
             let turning = Arc::new(Turning::new(self, slice)?);

@@ -205,17 +205,14 @@ impl OverflowCounter {
                 for &event in threads.iter().flat_map(|opened| &opened.events) {
                     sum += engine.read(event)?;
                 }
-                Ok(sum)
             }
             &OverflowEvents::Cpus(set) => {
-                for cpu in engine.read_set(set)?.cpus {
-                    for count in cpu.counts {
-                        sum += count?;
-                    }
+                for count in engine.read_set(set)?.cpus.into_iter().flat_map(|cpu| cpu.counts) {
+                    sum += count?;
                 }
-                Ok(sum)
             }
         }
+        Ok(sum)
     }
 
     /// Lets it count, and overflow, again.
@@ -224,13 +221,11 @@ impl OverflowCounter {
     /// [`Error::Control`].
     pub fn enable(&self) -> Result<(), Error> {
         let engine = self.session.engine();
-        match &self.held {
-            OverflowEvents::Threads(threads) => {
-                threads.iter().try_for_each(|opened| engine.enable_group(opened.group))?;
-            }
-            &OverflowEvents::Cpus(set) => engine.enable_set(set)?,
-        }
-        Ok(())
+        let done = match &self.held {
+            OverflowEvents::Threads(threads) => threads.iter().try_for_each(|opened| engine.enable_group(opened.group)),
+            &OverflowEvents::Cpus(set) => engine.enable_set(set),
+        };
+        Ok(done?)
     }
 
     /// Stops it: overflows that still wait are dropped.
@@ -239,13 +234,13 @@ impl OverflowCounter {
     /// [`Error::Control`].
     pub fn disable(&self) -> Result<(), Error> {
         let engine = self.session.engine();
-        match &self.held {
+        let done = match &self.held {
             OverflowEvents::Threads(threads) => {
-                threads.iter().try_for_each(|opened| engine.disable_group(opened.group))?;
+                threads.iter().try_for_each(|opened| engine.disable_group(opened.group))
             }
-            &OverflowEvents::Cpus(set) => engine.disable_set(set)?,
-        }
-        Ok(())
+            &OverflowEvents::Cpus(set) => engine.disable_set(set),
+        };
+        Ok(done?)
     }
 
     /// The fds of which one becomes readable when an overflow waits.

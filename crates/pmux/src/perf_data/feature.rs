@@ -61,14 +61,12 @@ const NAME_ALIGN: usize = 64;
 struct Out(Vec<u8>);
 
 impl Out {
-    fn u32(mut self, value: u32) -> Self {
-        self.0.extend(value.to_ne_bytes());
-        self
+    fn u32(self, value: u32) -> Self {
+        self.bytes(&value.to_ne_bytes())
     }
 
-    fn u64(mut self, value: u64) -> Self {
-        self.0.extend(value.to_ne_bytes());
-        self
+    fn u64(self, value: u64) -> Self {
+        self.bytes(&value.to_ne_bytes())
     }
 
     fn bytes(mut self, bytes: &[u8]) -> Self {

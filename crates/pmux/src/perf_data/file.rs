@@ -174,15 +174,12 @@ impl FileWriter {
     }
 
     fn write_pending(&mut self) -> io::Result<()> {
-        let result = self.file.write_all(&self.pending);
-        match result {
-            Ok(()) => {
-                self.written += self.pending.len() as u64;
-                self.pending.clear();
-                Ok(())
-            }
-            Err(error) => Err(self.step_back(error)),
+        if let Err(error) = self.file.write_all(&self.pending) {
+            return Err(self.step_back(error));
         }
+        self.written += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
     }
 
     /// Where what comes next is written.
@@ -215,7 +212,7 @@ impl FileWriter {
     fn seal_with(&mut self, features: &[(Feature, FileSection)]) -> io::Result<()> {
         let index: Vec<u8> = features.iter().flat_map(|(_, section)| section.encode()).collect();
         // Where the gap is not full, the records end in it.
-        let data_bytes = self.sealed + self.gap.len() as u64 + self.pending.len() as u64 + self.written;
+        let data_bytes = self.data_bytes();
         let index_at = self.data + data_bytes;
         let mut tail = std::mem::take(&mut self.pending);
         tail.extend(&index);

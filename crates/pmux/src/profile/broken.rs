@@ -61,12 +61,17 @@ impl BrokenChains {
 
 /// Whether a stack has a part in user mode, and in which program that breaks off, if it does.
 fn broken_at(profile: &Profile, symbols: &Symbols, stack: StackId) -> (bool, Option<ModuleId>) {
-    let mut frames = profile.stacks.walk(stack).filter(|&frame| is_user(profile, frame)).peekable();
-    let Some(innermost) = frames.next() else { return (false, None) };
     let module_of = |frame: FrameId| profile.stacks.frame(frame).module;
+    let is_user = |frame: &FrameId| {
+        let module = module_of(*frame);
+        level(profile, module) == '.' && profile.modules.get(module).kind != ModuleKind::Wait
+    };
+    let mut frames = profile.stacks.walk(stack).filter(is_user).peekable();
+    let Some(innermost) = frames.next() else { return (false, None) };
+    let begins = |id| BEGINNINGS.contains(&&*symbols.function(id).name);
     let mut callee = innermost;
     let broken_at = if frames.peek().is_none() {
-        (!begins(symbols, innermost)).then_some(innermost)
+        (!symbols.known_id_of(innermost).is_some_and(begins)).then_some(innermost)
     } else {
         frames.find_map(|frame| {
             let callee = std::mem::replace(&mut callee, frame);
@@ -75,14 +80,4 @@ fn broken_at(profile: &Profile, symbols: &Symbols, stack: StackId) -> (bool, Opt
     };
     // Code of which nothing is known says nothing of its callers either.
     (true, broken_at.map(module_of).filter(|&module| module != ModuleId::UNKNOWN))
-}
-
-fn is_user(profile: &Profile, frame: FrameId) -> bool {
-    let module = profile.stacks.frame(frame).module;
-    level(profile, module) == '.' && profile.modules.get(module).kind != ModuleKind::Wait
-}
-
-fn begins(symbols: &Symbols, frame: FrameId) -> bool {
-    let id = symbols.known_id_of(frame);
-    id.is_some_and(|id| BEGINNINGS.contains(&&*symbols.function(id).name))
 }

@@ -20,7 +20,7 @@ pub(super) const KERNEL: &[u8] = b"[kernel.kallsyms]";
 pub(super) struct BuildIds {
     by_path: HashMap<Vec<u8>, BuildId>,
     /// The kernel's, which `perf` files under the path of its image where it knows that.
-    kernel: Option<BuildId>,
+    pub(super) kernel: Option<BuildId>,
 }
 
 impl BuildIds {
@@ -58,10 +58,6 @@ impl BuildIds {
 
     pub(super) fn of(&self, path: &[u8]) -> Option<BuildId> {
         self.by_path.get(path).copied()
-    }
-
-    pub(super) fn of_kernel(&self) -> Option<BuildId> {
-        self.kernel
     }
 
     /// Takes those of another recording of the same machine.
@@ -106,7 +102,7 @@ mod tests {
         let of = |path: &[u8]| ids.of(path).map(|id| id.as_bytes().to_vec());
         assert_eq!(of(b"/bin/a"), Some(vec![1; 20]), "the first one counts");
         assert_eq!(of(format!("/{}", "b".repeat(80)).as_bytes()), Some(vec![4; 16]));
-        assert_eq!(ids.of_kernel(), BuildId::new(&[3; 20]));
+        assert_eq!(ids.kernel, BuildId::new(&[3; 20]));
         // Cut off anywhere: what is whole in front of it.
         for length in 1..all.len() {
             let mut some = BuildIds::default();

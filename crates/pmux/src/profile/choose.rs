@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** times are counted from the first sample of the recording, of whatever task: two parts of one recording fit together.
 
-use super::{Detail, FrameId, Happening, Name, Profile, Progress, Sample, Sink, StackId, Symbols, ThreadId};
+use super::{Detail, Happening, Name, Profile, Progress, Sample, Sink, StackId, Symbols, ThreadId};
 use pmux_abi::record::Record;
 use std::ops::{ControlFlow, RangeInclusive};
 
@@ -93,26 +93,20 @@ impl Places {
             return true;
         }
         let Some(frame) = profile.stacks.innermost(stack) else { return false };
-        if self.known.len() <= frame.index() {
-            self.known.resize(profile.stacks.frames().len(), None);
+        let Self { symbols, known } = self;
+        if known.len() <= frame.index() {
+            known.resize(profile.stacks.frames().len(), None);
         }
-        if let Some(known) = self.known[frame.index()] {
-            return known;
-        }
-        let is_wanted = self.is_in(wanted, profile, frame);
-        self.known[frame.index()] = Some(is_wanted);
-        is_wanted
-    }
-
-    fn is_in(&mut self, wanted: &SampleFilter, profile: &Profile, frame: FrameId) -> bool {
-        let module = profile.modules.get(profile.stacks.frame(frame).module);
-        let called = [module.short, module.path].map(|name| profile.names.get(name).trim_end());
-        names(&wanted.dsos, |dso| called.contains(&dso.as_str()))
-            && (wanted.symbols.is_empty() || {
-                let symbols = self.symbols.get_or_insert_with(|| Symbols::new(profile));
-                let name = &*symbols.function_of(profile, frame).name;
-                wanted.symbols.iter().any(|symbol| symbol == name)
-            })
+        *known[frame.index()].get_or_insert_with(|| {
+            let module = profile.modules.get(profile.stacks.frame(frame).module);
+            let called = [module.short, module.path].map(|name| profile.names.get(name).trim_end());
+            names(&wanted.dsos, |dso| called.contains(&dso.as_str()))
+                && (wanted.symbols.is_empty() || {
+                    let symbols = symbols.get_or_insert_with(|| Symbols::new(profile));
+                    let name = &*symbols.function_of(profile, frame).name;
+                    wanted.symbols.iter().any(|symbol| symbol == name)
+                })
+        })
     }
 }
 

@@ -15,11 +15,12 @@ use super::parallel::Running;
 use super::reader::{Ahead, ReadEnd, ReadPart, ReadStep, Reader, split_any};
 use super::rounds::Met;
 use super::stacks::{FrameId, StackId, Stacks};
-use super::tasks::{Tasks, ThreadId};
+use super::tasks::Tasks;
 use super::{Detail, Happening, Losses, Profile, Sample, Sink, Sources};
 use pmux_abi::attr::{AttrFlags, Sampling};
 use pmux_abi::record::{
-    self, CommCause, CpuMode, Misc, Record, RecordHeader, RecordKind, SampleId, decode_record, decode_sample_front,
+    self, CommCause, CpuMode, MapSource, Misc, Mmap, Mmap2, Record, RecordHeader, RecordKind, SampleId, decode_record,
+    decode_sample_front,
 };
 use std::ops::ControlFlow;
 
@@ -38,10 +39,10 @@ mod unwind;
 /// [`ProfileError`]: nothing can be read. What is wrong behind the beginning is in [`Profile::losses`] and [`Profile::notes`].
 pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
     let sources = input.sources.clone();
-    let (next, notes) = input.take_rest();
+    let (next, notes) = (std::mem::take(&mut input.next), std::mem::take(&mut input.notes));
     let written = input.written();
     let beside = input.take_beside()?;
-    let (mut on_progress, counted) = (input.take_on_progress(), input.counted);
+    let (mut on_progress, counted) = (input.on_progress.take(), input.counted);
     let (mut head, records) = input.begin()?;
     head.notes.extend(notes);
     let mut ahead = Ahead::new(Reader::new(records, beside, &head, next));
@@ -137,7 +138,10 @@ impl Converter {
         }
         let mut records = &part.head_records[..];
         while let Ok((header, payload, behind)) = split_any(records) {
-            self.tool_record(header, payload)?;
+            self.with_head(|head| head.take_record(header.kind.0, header.misc.0, payload))?;
+            if !self.head.tracing.is_empty() {
+                self.profile.tracing = std::mem::take(&mut self.head.tracing);
+            }
             records = behind;
         }
         if let Some(tracing) = part.tracing.take() {
@@ -159,14 +163,6 @@ impl Converter {
             self.ended = sink.progress(&self.profile, progress).is_break();
         }
         Ok(())
-    }
-
-    fn tool_record(&mut self, header: RecordHeader, payload: &[u8]) -> Result<(), ProfileError> {
-        let taken = self.with_head(|head| head.take_record(header.kind.0, header.misc.0, payload));
-        if !self.head.tracing.is_empty() {
-            self.profile.tracing = std::mem::take(&mut self.head.tracing);
-        }
-        taken.map(|_| ())
     }
 
     /// Another recording of the same machine begins.
@@ -257,10 +253,8 @@ impl Converter {
         let Profile { tasks, names, .. } = &mut self.profile;
         let thread = tasks.find(task.pid.cast_signed(), task.tid.cast_signed(), names);
         let mode = header.misc.cpu_mode();
-        let stack = match self.counted {
-            Counted::Samples => self.stack(thread, mode, fields, event),
-            Counted::Branches => StackId::EMPTY,
-        };
+        let takes_branches = self.counted == Counted::Branches;
+        let stack = if takes_branches { StackId::EMPTY } else { self.stack(thread, mode, fields, event) };
         let period =
             fields.period.unwrap_or_else(|| match self.profile.events.get(event).map(|event| event.attr.sampling) {
                 Some(Sampling::Period(period)) => period,
@@ -272,7 +266,7 @@ impl Converter {
         let cpu = fields.cpu;
         let sample =
             Sample { time_ns, cpu, event, thread, comm, period, stack, addresses: &[], mode, parallelism, fields };
-        if self.counted == Counted::Branches {
+        if takes_branches {
             return self.branches(&sample, sink);
         }
         let sample = Sample { addresses: &self.addresses, ..sample };
@@ -306,8 +300,12 @@ impl Converter {
         let signed = |number: u32| number.cast_signed();
         let mut thread = None;
         match record {
-            Record::Mmap(map) => self.map(header, map.pid, &mapping::MmapInfo::of_mmap(map)),
-            Record::Mmap2(map) => self.map(header, map.pid, &mapping::MmapInfo::of_mmap2(map)),
+            Record::Mmap(map) => self.map(header, map, None),
+            Record::Mmap2(map) => {
+                let build_id = if let MapSource::BuildId(id) = map.source { Some(id) } else { None };
+                let Mmap2 { pid, tid, addr, len, pgoff, kind, filename, .. } = *map;
+                self.map(header, &Mmap { pid, tid, addr, len, pgoff, kind, filename }, build_id);
+            }
             Record::Ksymbol(symbol) => self.kernel_symbol(symbol),
             Record::Comm(comm) => {
                 let id = tasks.find(signed(comm.pid), signed(comm.tid), names);
@@ -332,18 +330,16 @@ impl Converter {
             }
             _ => {}
         }
-        let thread = thread.or_else(|| self.thread_of(id));
+        let Profile { tasks, names, .. } = &mut self.profile;
+        let thread = thread.or_else(|| {
+            let task = id?.task?;
+            Some(tasks.find(signed(task.pid), signed(task.tid), names))
+        });
         let cpu = id.and_then(|id| id.cpu);
         if let (Some(running), Some(thread)) = (&mut self.running, thread) {
             running.happened(&self.profile.tasks, thread, cpu, record);
         }
         sink.happening(&self.profile, &Happening { time_ns, cpu, thread, event, header, record })
-    }
-
-    fn thread_of(&mut self, id: Option<&SampleId>) -> Option<ThreadId> {
-        let task = id?.task?;
-        let Profile { tasks, names, .. } = &mut self.profile;
-        Some(tasks.find(task.pid.cast_signed(), task.tid.cast_signed(), names))
     }
 
     fn finish(mut self, mut end: ReadEnd) -> Profile {

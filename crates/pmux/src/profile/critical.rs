@@ -38,6 +38,9 @@ pub struct PathWait {
     pub waker: Option<Waker>,
 }
 
+/// Who waits for a thread, and for what.
+type Waiter = (ThreadId, WaitKind);
+
 /// So many threads wait for each other at most; what is behind is a wait like others.
 const DEEPEST: u32 = 32;
 
@@ -102,13 +105,7 @@ impl<'a> Path<'a> {
         Self { tasks, threads, stretches: Vec::new() }
     }
 
-    fn explain(
-        &mut self,
-        thread: ThreadId,
-        (from_ns, to_ns): (u64, u64),
-        awaited_by: Option<(ThreadId, WaitKind)>,
-        depth: u32,
-    ) {
+    fn explain(&mut self, thread: ThreadId, (from_ns, to_ns): (u64, u64), awaited_by: Option<Waiter>, depth: u32) {
         let mut place = self.threads[thread.index()].waits.partition_point(|wait| wait.to_ns <= from_ns);
         let mut at_ns = from_ns;
         while let Some(&wait) = self.threads[thread.index()].waits.get(place).filter(|wait| wait.from_ns < to_ns) {
@@ -121,13 +118,7 @@ impl<'a> Path<'a> {
         self.add(at_ns, to_ns, thread, None, awaited_by);
     }
 
-    fn wait(
-        &mut self,
-        wait: &WaitSpan,
-        (from_ns, to_ns): (u64, u64),
-        awaited_by: Option<(ThreadId, WaitKind)>,
-        depth: u32,
-    ) {
+    fn wait(&mut self, wait: &WaitSpan, (from_ns, to_ns): (u64, u64), awaited_by: Option<Waiter>, depth: u32) {
         let thread = wait.sample.thread;
         let waker = match wait.waker {
             Some(Waker::Thread(waker)) if waker != thread && depth < DEEPEST => Some(waker),
@@ -144,14 +135,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    fn add(
-        &mut self,
-        from_ns: u64,
-        to_ns: u64,
-        thread: ThreadId,
-        wait: Option<PathWait>,
-        awaited_by: Option<(ThreadId, WaitKind)>,
-    ) {
+    fn add(&mut self, from_ns: u64, to_ns: u64, thread: ThreadId, wait: Option<PathWait>, awaited_by: Option<Waiter>) {
         if from_ns < to_ns {
             self.stretches.push(Stretch { from_ns, to_ns, thread, wait, awaited_by });
         }

@@ -79,12 +79,8 @@ impl fmt::Display for ProfileError {
                 "the recording is of the first version of perf.data, as perf wrote it until 2010: only perf itself reads that",
             ),
             Self::CutOff { what } => write!(f, "the recording is cut off: it ends within its {what}"),
-            Self::Broken { what, value } => {
-                write!(f, "the recording is broken: its {what} can't be {value}")
-            }
-            Self::Event { index, error } => {
-                write!(f, "event {index} of the recording is not understood: {error}")
-            }
+            Self::Broken { what, value } => write!(f, "the recording is broken: its {what} can't be {value}"),
+            Self::Event { index, error } => write!(f, "event {index} of the recording is not understood: {error}"),
             Self::NoEvents => f.write_str("the recording has no event"),
         }
     }

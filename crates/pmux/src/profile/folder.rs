@@ -12,16 +12,18 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(super) fn recordings(folder: &Path) -> Result<Vec<PathBuf>, ProfileError> {
-    let failed = |error| ProfileError::Open(folder.to_owned(), error);
-    let paths = std::fs::read_dir(folder).map_err(failed)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let is_recording = |path: &PathBuf| {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        // What begins with a point is being written.
-        name.ends_with(".data") && !name.starts_with('.') && path.is_file()
-    };
-    let mut paths: Vec<PathBuf> = paths.filter(is_recording).collect();
+/// The files of a folder with such names, in the order of these.
+fn files(folder: &Path, is_meant: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, ProfileError> {
+    let entries = std::fs::read_dir(folder).map_err(|error| ProfileError::Open(folder.to_owned(), error))?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.file_name().is_some_and(|name| is_meant(&name.to_string_lossy())) && path.is_file());
     crate::order::sort(&mut paths);
+    Ok(paths)
+}
+
+pub(super) fn recordings(folder: &Path) -> Result<Vec<PathBuf>, ProfileError> {
+    // What begins with a point is being written.
+    let paths = files(folder, |name| name.ends_with(".data") && !name.starts_with('.'))?;
     if paths.is_empty() { Err(ProfileError::Folder(folder.to_owned())) } else { Ok(paths) }
 }
 
@@ -35,15 +37,8 @@ pub(super) fn parts(folder: &Path) -> Result<Option<(PathBuf, Vec<PathBuf>)>, Pr
     if !first.is_file() {
         return Ok(None);
     }
-    let failed = |error| ProfileError::Open(folder.to_owned(), error);
-    let paths = std::fs::read_dir(folder).map_err(failed)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let is_part = |path: &PathBuf| {
-        let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("data."));
-        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-            && path.is_file()
-    };
-    let mut beside: Vec<PathBuf> = paths.filter(is_part).collect();
-    crate::order::sort(&mut beside);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let beside = files(folder, |name| name.strip_prefix("data.").is_some_and(is_number))?;
     Ok(Some((first, beside)))
 }
 

@@ -21,9 +21,9 @@ use pmux_abi::record::{Misc, SampleLayout};
 use pmux_engine::Nanos;
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-const MAGIC: [u8; 8] = *b"PERFILE2";
 /// Bytes of the header of a file, and of a pipe.
 const FILE_HEADER: usize = 104;
 pub(super) const PIPE_HEADER: usize = 16;
@@ -59,6 +59,12 @@ pub struct EventGroup {
 }
 
 impl EventInfo {
+    /// One that the recording gives no name.
+    fn new(attr: Attr, ids: Vec<u64>) -> Self {
+        let layout = SampleLayout::new(&attr);
+        Self { name: name_of(&attr), attr, ids, group: None, layout }
+    }
+
     /// Whether its samples have call chains.
     #[must_use]
     pub fn has_call_chains(&self) -> bool {
@@ -130,12 +136,6 @@ pub(super) struct Head {
     pub(super) notes: Vec<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct DataSection {
-    pub(super) offset: u64,
-    pub(super) end: u64,
-}
-
 /// Whether the bytes begin a pipe or a file; both have the same first eight.
 ///
 /// # Errors
@@ -144,14 +144,10 @@ pub(super) fn is_pipe(first: &[u8]) -> Result<bool, ProfileError> {
     let Some(magic) = first.first_chunk::<8>() else {
         return Err(if first.is_empty() { ProfileError::Empty } else { ProfileError::NoRecording });
     };
-    let mut swapped = MAGIC;
-    swapped.reverse();
-    match *magic {
-        MAGIC => {}
-        other if other == swapped => return Err(ProfileError::OtherByteOrder),
-        [b'P', b'E', b'R', b'F', b'F', b'I', b'L', b'E'] | [b'E', b'L', b'I', b'F', b'F', b'R', b'E', b'P'] => {
-            return Err(ProfileError::FirstVersion);
-        }
+    match magic {
+        b"PERFILE2" => {}
+        b"2ELIFREP" => return Err(ProfileError::OtherByteOrder),
+        b"PERFFILE" | b"ELIFFREP" => return Err(ProfileError::FirstVersion),
         _ => return Err(ProfileError::NoRecording),
     }
     let size = Fields(first.get(8..).unwrap_or_default()).u64().ok_or(ProfileError::CutOff { what: "header" })?;
@@ -173,9 +169,7 @@ fn bytes_at(file: &File, offset: u64, bytes: u64, what: &'static str) -> Result<
 fn attribute(bytes: &[u8]) -> Result<Attr, AttrError> {
     let mut bytes = bytes.to_vec();
     // Fields behind the last known one can't be understood.
-    if bytes.len() > Attr::MAX_SIZE {
-        bytes.truncate(Attr::MAX_SIZE);
-    }
+    bytes.truncate(Attr::MAX_SIZE);
     let length = bytes.len();
     if let Some(size) = bytes.get_mut(4..8)
         && Fields(size).u32().is_some_and(|size| size as usize > length)
@@ -209,7 +203,8 @@ impl Head {
         if is_pipe(&first)? { Ok(Self::default()) } else { Ok(Self::read(file)?.0) }
     }
 
-    pub(super) fn read(file: &File) -> Result<(Self, DataSection), ProfileError> {
+    /// Reads the description of a file, and where its records stand.
+    pub(super) fn read(file: &File) -> Result<(Self, Range<u64>), ProfileError> {
         let length = file.metadata()?.len();
         let cut = |what| move || ProfileError::CutOff { what };
         let header = bytes_at(file, 0, FILE_HEADER as u64, "header")?;
@@ -251,17 +246,17 @@ impl Head {
             if length > data_at {
                 head.notes.push("the recorder did not end as it should: everything up to the end is read".to_owned());
             }
-            return Ok((head, DataSection { offset: data_at, end: length }));
+            return Ok((head, data_at..length));
         }
         if wanted_end > length {
             head.notes.push(format!(
                 "the recording is cut off: {} of {data_bytes} bytes of records are there, and nothing of what follows them",
                 length - data_at
             ));
-            return Ok((head, DataSection { offset: data_at, end: length }));
+            return Ok((head, data_at..length));
         }
         head.read_features(file, wanted_end, bits);
-        Ok((head, DataSection { offset: data_at, end: wanted_end }))
+        Ok((head, data_at..wanted_end))
     }
 
     fn read_features(&mut self, file: &File, table_at: u64, bits: [u64; 4]) {
@@ -274,10 +269,8 @@ impl Head {
             let mut section = Fields(&section);
             let (Some(at), Some(bytes)) = (section.u64(), section.u64()) else { return };
             // What is broken in it is left out.
-            let taken = match bytes_at(file, at, bytes.min(LARGEST_FEATURE), "features") {
-                Ok(bytes) => self.take_feature(number, &bytes),
-                Err(_) => None,
-            };
+            let found = bytes_at(file, at, bytes.min(LARGEST_FEATURE), "features").ok();
+            let taken = found.and_then(|found| self.take_feature(number, &found));
             if taken.is_none() || bytes > LARGEST_FEATURE {
                 self.notes.push(format!(
                     "what the recording tells of {} is cut off or broken: a part of it is left out",
@@ -315,9 +308,7 @@ impl Head {
         for &id in &ids {
             self.by_id.entry(id).or_insert(index as u32);
         }
-        let layout = SampleLayout::new(&attr);
-        let name = name_of(&attr);
-        self.events.push(EventInfo { name, attr, ids, group: None, layout });
+        self.events.push(EventInfo::new(attr, ids));
         Ok(())
     }
 
@@ -417,11 +408,11 @@ impl Head {
         Some(())
     }
 
-    /// Takes a record that describes. Returns whether it was one.
+    /// Takes a record, if it is one that describes.
     ///
     /// # Errors
     /// An event that is not understood.
-    pub(super) fn take_record(&mut self, header: u32, misc: u16, payload: &[u8]) -> Result<bool, ProfileError> {
+    pub(super) fn take_record(&mut self, header: u32, misc: u16, payload: &[u8]) -> Result<(), ProfileError> {
         const UPDATE_NAME: u64 = 2;
         let mut fields = Fields(payload);
         match header {
@@ -450,9 +441,9 @@ impl Head {
                     event.name = until_zero(fields.0);
                 }
             }
-            _ => return Ok(false),
+            _ => {}
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -491,14 +482,8 @@ mod tests {
 
     #[test]
     fn groups_are_believed_as_far_as_their_events_are_there() {
-        let event = || EventInfo {
-            name: String::new(),
-            attr: Attr::default(),
-            ids: Vec::new(),
-            group: None,
-            layout: SampleLayout::new(&Attr::default()),
-        };
-        let mut head = Head { events: (0..4).map(|_| event()).collect(), ..Head::default() };
+        let event = |_| EventInfo::new(Attr::default(), Vec::new());
+        let mut head = Head { events: (0..4).map(event).collect(), ..Head::default() };
         let described =
             [(UNNAMED_GROUP, 0, 2), ("mine", 2, 2), ("one", 1, 1), ("far", 3, 2), ("wrong", u32::MAX, u32::MAX)];
         let (feature, bytes) = groups(&described.map(|(name, leader, events)| (name.to_owned(), leader, events)));
@@ -534,16 +519,12 @@ mod tests {
     #[test]
     fn tracepoints_without_names_have_those_of_their_fields() {
         let format = "name: open\nID: 1329\nformat:\n\tfield:int fd;\toffset:0;\tsize:4;\tsigned:1;\n\nprint fmt: \"%d\", REC->fd\n";
-        let files = pmux_linux::catalog::TracingFiles {
-            systems: vec![("files".to_owned(), vec![format.into()])],
-            ..pmux_linux::catalog::TracingFiles::default()
-        };
+        let systems = vec![("files".to_owned(), vec![format.into()])];
+        let files = pmux_linux::catalog::TracingFiles { systems, ..pmux_linux::catalog::TracingFiles::default() };
         let (_, tracing) = crate::perf_data::tracing::tracing_data(&files, 4096);
         let mut head = Head::default();
         for (kind, config) in [(EventType::TRACEPOINT, 1329), (EventType::TRACEPOINT, 7), (EventType::RAW, 1329)] {
-            let attr = Attr { kind, config, ..Attr::default() };
-            let (ids, layout) = (Vec::new(), SampleLayout::new(&attr));
-            head.events.push(EventInfo { name: name_of(&attr), attr, ids, group: None, layout });
+            head.events.push(EventInfo::new(Attr { kind, config, ..Attr::default() }, Vec::new()));
         }
         head.name_tracepoints(&tracing);
         let names: Vec<&str> = head.events.iter().map(|event| event.name.as_str()).collect();

@@ -215,7 +215,7 @@ impl Hot {
             };
             spot_of[index] = spot_id(&mut self.spots, spot);
         }
-        let mut folder = Folder::default();
+        let mut folder = Folder { first_called: vec![0], others: HashMap::new(), above: vec![0] };
         let mut node_of = vec![0_u32; stacks.len()];
         // Parents come first.
         for (stack, frame, caller) in stacks.nodes() {
@@ -298,12 +298,6 @@ struct Folder {
     above: Vec<u64>,
 }
 
-impl Default for Folder {
-    fn default() -> Self {
-        Self { first_called: vec![0], others: HashMap::new(), above: vec![0] }
-    }
-}
-
 impl Folder {
     /// The node of what a node has called: its spot and its owner.
     fn call(&mut self, nodes: &mut Vec<HotNode>, parent: u32, (spot, owner): (u32, u32)) -> u32 {
@@ -330,12 +324,8 @@ impl Folder {
 
 /// A node and those above it, but for the first one of all.
 pub(super) fn above(nodes: &[HotNode], node: u32) -> impl Iterator<Item = u32> + '_ {
-    let mut at = node;
-    std::iter::from_fn(move || {
-        let here = at;
-        at = nodes[here as usize].parent;
-        (here != 0).then_some(here)
-    })
+    let up = move |&node: &u32| Some(nodes[node as usize].parent);
+    std::iter::successors(Some(node), up).take_while(|&node| node != 0)
 }
 
 /// The letter that says where a function runs: `k` in the kernel, `.` in user mode, `g` in a guest.

@@ -4,7 +4,7 @@
 
 use super::error::ProfileError;
 use super::folder;
-use super::head::{DataSection, Head, PIPE_HEADER, is_pipe};
+use super::head::{Head, PIPE_HEADER, is_pipe};
 use super::{Progress, Sources};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,12 +17,12 @@ pub struct Input {
     is_live: bool,
     pub(super) sources: Sources,
     /// What a folder has beside the first one, in the order of time.
-    next: Vec<PathBuf>,
+    pub(super) next: Vec<PathBuf>,
     /// What the threads of `perf record --threads` wrote beside the first one: records, and nothing that describes them.
     beside: Vec<PathBuf>,
     files: Vec<PathBuf>,
-    notes: Vec<String>,
-    on_progress: Option<Box<dyn FnMut(Progress) + Send>>,
+    pub(super) notes: Vec<String>,
+    pub(super) on_progress: Option<Box<dyn FnMut(Progress) + Send>>,
     pub(super) counted: Counted,
 }
 
@@ -140,11 +140,6 @@ impl Input {
         Self { counted: Counted::Branches, ..self }
     }
 
-    /// What [`Input::on_progress`] took.
-    pub(super) fn take_on_progress(&mut self) -> Option<Box<dyn FnMut(Progress) + Send>> {
-        self.on_progress.take()
-    }
-
     /// The files that are read, in the order of time; none of a stream.
     #[must_use]
     pub fn files(&self) -> &[PathBuf] {
@@ -173,27 +168,20 @@ impl Input {
         std::iter::once(first.metadata()).chain(next).filter_map(|data| data.ok()?.modified().ok()).max()
     }
 
-    /// What is to be read after this one, and what should be known of all.
-    pub(super) fn take_rest(&mut self) -> (Vec<PathBuf>, Vec<String>) {
-        (std::mem::take(&mut self.next), std::mem::take(&mut self.notes))
-    }
-
     /// Reads the description, and leaves the records.
     pub(super) fn begin(self) -> Result<(Head, Records), ProfileError> {
         match self.source {
             InputSource::File(file) => of_file(file),
             InputSource::Stream(mut stream) => {
-                let mut first = [0; PIPE_HEADER];
-                let read = read_full(&mut stream, &mut first)?;
-                if is_pipe(first.get(..read).unwrap_or_default())? {
-                    return Ok((
-                        Head::default(),
-                        Records { source: stream, total: None, taken: 0, is_live: self.is_live },
-                    ));
+                let mut first = Vec::new();
+                (&mut stream).take(PIPE_HEADER as u64).read_to_end(&mut first)?;
+                if is_pipe(&first)? {
+                    let records = Records { source: stream, total: None, taken: 0, is_live: self.is_live };
+                    return Ok((Head::default(), records));
                 }
                 // A file that comes through a pipe: what describes it stands at its end.
                 let mut copy = temporary_file()?;
-                io::copy(&mut first.chain(stream), &mut copy)?;
+                io::copy(&mut first.as_slice().chain(stream), &mut copy)?;
                 of_file(copy)
             }
         }
@@ -201,16 +189,16 @@ impl Input {
 }
 
 fn of_file(mut file: File) -> Result<(Head, Records), ProfileError> {
-    let mut first = [0; PIPE_HEADER];
+    let mut first = Vec::new();
     file.rewind()?;
-    let read = read_full(&mut file, &mut first)?;
-    if is_pipe(first.get(..read).unwrap_or_default())? {
+    (&mut file).take(PIPE_HEADER as u64).read_to_end(&mut first)?;
+    if is_pipe(&first)? {
         let total = file.metadata()?.len();
         return Ok((Head::default(), Records { source: Box::new(file), total: Some(total), taken: 0, is_live: false }));
     }
-    let (head, DataSection { offset, end }) = Head::read(&file)?;
-    let total = end - offset;
-    file.seek(SeekFrom::Start(offset))?;
+    let (head, data) = Head::read(&file)?;
+    let total = data.end - data.start;
+    file.seek(SeekFrom::Start(data.start))?;
     Ok((head, Records { source: Box::new(file.take(total)), total: Some(total), taken: 0, is_live: false }))
 }
 
@@ -221,19 +209,6 @@ fn temporary_file() -> io::Result<File> {
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
-}
-
-fn read_full(source: &mut dyn Read, into: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match source.read(rest) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 /// The bytes of all records, one after another.

@@ -95,10 +95,8 @@ impl Maps {
     pub(super) fn find_data(&self, address: u64) -> Option<DataPlace> {
         let (&start, mapping) =
             self.by_start.range(..=address).next_back().filter(|(_, found)| address >= found.end)?;
-        match mapping.counting {
-            AddressRule::From(offset) => Some(DataPlace { module: mapping.module, offset, distance: address - start }),
-            AddressRule::AsTheyAre => None,
-        }
+        let AddressRule::From(offset) = mapping.counting else { return None };
+        Some(DataPlace { module: mapping.module, offset, distance: address - start })
     }
 }
 

@@ -125,9 +125,8 @@ pub struct Profile {
 impl Profile {
     /// When it ended, as far as that is known: by the clock that was recorded, or else when its file was written.
     fn ended(&self) -> Option<SystemTime> {
-        let (day_ns, clock_ns) = self.about.clock_moment_ns.unzip();
         let last_ns = self.about.sampled_ns.map(|(_, last)| last);
-        let end_ns = day_ns.zip(clock_ns).zip(last_ns);
+        let end_ns = self.about.clock_moment_ns.zip(last_ns);
         let end_ns = end_ns.and_then(|((day, clock), last)| day.checked_add(last)?.checked_sub(clock));
         end_ns.and_then(|ns| UNIX_EPOCH.checked_add(Duration::from_nanos(ns))).or(self.written)
     }

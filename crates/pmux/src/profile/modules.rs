@@ -100,14 +100,8 @@ impl Modules {
             (ModuleKind::Kernel, "[kernel.kallsyms]"),
         ] {
             let short = names.intern(text.trim_end().as_bytes());
-            modules.add(Module {
-                kind,
-                path: names.intern(text.as_bytes()),
-                short,
-                build_id: None,
-                start: 0,
-                pid: None,
-            });
+            let path = names.intern(text.as_bytes());
+            modules.add(Module { kind, path, short, build_id: None, start: 0, pid: None });
         }
         modules
     }
@@ -127,7 +121,7 @@ impl Modules {
     pub(super) fn set_build_ids(&mut self, names: &Names, build_ids: &BuildIds) {
         for (place, module) in self.list.iter_mut().enumerate() {
             let id = match ModuleId(place as u32) {
-                ModuleId::KERNEL => build_ids.of_kernel(),
+                ModuleId::KERNEL => build_ids.kernel,
                 _ => build_ids.of(names.get(module.path).as_bytes()),
             };
             module.build_id = module.build_id.or(id);

@@ -147,16 +147,10 @@ impl Tally {
         let mut sums: Vec<(u32, u32, u64)> = Vec::new();
         for (key, weight) in self.rows() {
             let Some(&Some(event)) = places.get(key.event as usize) else { continue };
-            let running = match key.parallelism {
-                None => {
-                    not_told += weight.samples;
-                    continue;
-                }
-                Some(0) => {
-                    idle += weight.samples;
-                    continue;
-                }
-                Some(running) => running,
+            let Some(running) = key.parallelism.filter(|&running| running > 0) else {
+                let left_out = if key.parallelism.is_some() { &mut idle } else { &mut not_told };
+                *left_out += weight.samples;
+                continue;
             };
             // What rounding leaves goes to a later row, so that the sum is right.
             let known = sums.iter().position(|&(of, threads, _)| (of, threads) == (event, running));

@@ -136,25 +136,14 @@ impl SourceLines {
         };
         let kind = kind_of(profile, about);
         let lines = if look == LookupDetail::Lines { symbols.lines_of(profile, frame) } else { Arc::default() };
-        let Some((last, inlined)) = lines.split_last() else {
-            let place =
-                SourceLine { function: outer, module, kind, inlining: Inlining::Called, file: None, line: None };
-            return [self.id(place)].into();
-        };
-        let inlined = inlined.iter().map(|line| {
+        let (last, inlined) = lines.split_last().unzip();
+        let inlined = inlined.into_iter().flatten().map(|line| {
             let function = line.function.as_deref().map_or_else(|| Arc::clone(&outer), Arc::from);
             SourceLine { function, module, kind, inlining: Inlining::Inlined, file: line.file.clone(), line: line.line }
         });
-        let inlined: Vec<SourceLine> = inlined.collect();
-        let last = SourceLine {
-            function: outer,
-            module,
-            kind,
-            inlining: Inlining::Called,
-            file: last.file.clone(),
-            line: last.line,
-        };
-        inlined.into_iter().chain([last]).map(|place| self.id(place)).collect()
+        let (file, line) = last.map(|last| (last.file.clone(), last.line)).unwrap_or_default();
+        let last = SourceLine { function: Arc::clone(&outer), module, kind, inlining: Inlining::Called, file, line };
+        inlined.chain([last]).map(|place| self.id(place)).collect()
     }
 
     fn id(&mut self, place: SourceLine) -> SourceLineId {

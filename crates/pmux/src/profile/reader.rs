@@ -177,14 +177,10 @@ impl Reader {
         }
         self.stop_at_nonsense()?;
         let Progress { bytes, of_bytes } = self.before;
-        self.part.progress = Some(Progress {
-            bytes: bytes + self.streams().map(|stream| stream.records.taken).sum::<u64>(),
-            of_bytes: self
-                .streams()
-                .map(|stream| stream.records.total)
-                .sum::<Option<u64>>()
-                .map(|total| total + of_bytes.unwrap_or(0)),
-        });
+        let taken = self.streams().map(|stream| stream.records.taken).sum::<u64>();
+        let total = self.streams().map(|stream| stream.records.total).sum::<Option<u64>>();
+        let of_bytes = total.map(|total| total + of_bytes.unwrap_or(0));
+        self.part.progress = Some(Progress { bytes: bytes + taken, of_bytes });
         Ok(())
     }
 
@@ -215,8 +211,7 @@ impl Reader {
         }
         self.end.losses.cut_off_bytes += self.stream.unpacked.len() as u64;
         if let Some(stream) = self.beside.pop() {
-            self.take_up(stream);
-            return;
+            return self.take_up(stream);
         }
         while let Some(path) = self.next.pop() {
             match Input::open(&path).and_then(Input::begin) {
@@ -250,7 +245,7 @@ impl Reader {
         if !goes_on {
             self.queue.settle_all();
         }
-        self.resume_ns = if goes_on { self.queue.newest_ns() } else { 0 };
+        self.resume_ns = if goes_on { self.queue.newest_ns } else { 0 };
         if let Some(overlap) = &mut self.overlap {
             overlap.begin(head.about.sampled_ns.map(|(first, _)| first));
         }
@@ -425,7 +420,9 @@ impl Reader {
     /// The event that a record is of.
     fn event_of(&mut self, record: &[u8]) -> Option<u32> {
         let first = self.head.events.get(self.first_event)?;
-        if is_of_any_size(record) {
+        // Where the layout of its event says where a record ends ([`SampleLayout::own_size`]), its id is not found without it.
+        let kind = record.first_chunk().map(|kind| record::RecordKind(u32::from_ne_bytes(*kind)));
+        if kind.is_some_and(SampleLayout::may_have_excess) {
             let of_event = |(index, event): (usize, &EventInfo)| {
                 let id = event.layout.event_id(record)?;
                 (self.head.by_id.get(&id) == Some(&(index as u32))).then_some(index as u32)
@@ -447,12 +444,6 @@ impl Reader {
         self.last_id = (id, event);
         Some(event)
     }
-}
-
-/// Whether the layout of its event says where a record ends ([`SampleLayout::own_size`]), so that its id is not found without it.
-fn is_of_any_size(record: &[u8]) -> bool {
-    let kind = record.first_chunk().map(|kind| record::RecordKind(u32::from_ne_bytes(*kind)));
-    kind.is_some_and(SampleLayout::may_have_excess)
 }
 
 /// Whether a record can't be what it says: no kernel writes that kind, or it is too short for what each of them has.
@@ -512,10 +503,7 @@ impl Ahead {
             }
         });
         let Ok(_) = started else { return here(reader) };
-        match to_thread.send(reader) {
-            Ok(()) => Self::Beside { parts, used },
-            Err(unsent) => here(unsent.0),
-        }
+        to_thread.send(reader).map_or_else(|unsent| here(unsent.0), |()| Self::Beside { parts, used })
     }
 
     /// What comes next.

@@ -75,7 +75,8 @@ pub(super) struct Queue {
     ready: usize,
     gone: usize,
     bytes: usize,
-    newest_ns: u64,
+    /// The time of the youngest record that was met.
+    pub(super) newest_ns: u64,
     /// The oldest of what waits and is not ready; or older.
     oldest_ns: u64,
     /// The youngest record before the last end of a round.
@@ -115,11 +116,6 @@ impl Queue {
         }
         self.bytes += bytes.len() + records.len() * ENTRY_BYTES;
         self.blocks.push_back(Block { bytes, waiting: records.len() as u32 });
-    }
-
-    /// The time of the youngest record that was met.
-    pub(super) fn newest_ns(&self) -> u64 {
-        self.newest_ns
     }
 
     /// A record was met, whose block is added later.

@@ -10,7 +10,7 @@ use super::names::Name;
 use super::tasks::ThreadId;
 use super::times::{TimeKind, TimeKinds, priority_of};
 use super::wakes::WaitSum;
-use super::{Detail, Profile, Progress, Sample, Sink};
+use super::{Profile, Sample, Sink};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
 
@@ -108,10 +108,6 @@ impl RunQueue {
 }
 
 impl Sink for RunQueue {
-    fn wants(&self) -> Detail {
-        Detail::Stacks
-    }
-
     fn max_stack(&self) -> usize {
         self.chosen.max_stack()
     }
@@ -132,10 +128,6 @@ impl Sink for RunQueue {
             }
             _ => ControlFlow::Continue(()),
         }
-    }
-
-    fn progress(&mut self, profile: &Profile, progress: Progress) -> ControlFlow<()> {
-        self.chosen.progress(profile, progress)
     }
 }
 

@@ -43,17 +43,14 @@ pub fn spans(whole: &Whole) -> Vec<Span> {
                     spans.push(Span { thread: before, cpu, from_ns, to_ns: time_ns });
                 }
             }
-            NotedKind::SwitchedOut | NotedKind::Preempted => match running.remove(&key) {
-                Some((before, from_ns)) if before == thread => {
-                    spans.push(Span { thread, cpu, from_ns, to_ns: time_ns });
-                }
-                Some(_) => {}
-                // It ran when the recording began.
-                None if !met.contains(&key) => {
-                    spans.push(Span { thread, cpu, from_ns: first_ns, to_ns: time_ns });
-                }
-                None => {}
-            },
+            NotedKind::SwitchedOut | NotedKind::Preempted => {
+                let from_ns = match running.remove(&key) {
+                    Some((before, from_ns)) => (before == thread).then_some(from_ns),
+                    // It ran when the recording began.
+                    None => (!met.contains(&key)).then_some(first_ns),
+                };
+                spans.extend(from_ns.map(|from_ns| Span { thread, cpu, from_ns, to_ns: time_ns }));
+            }
             // Who ends does not give the CPU up any more.
             NotedKind::Ended => {
                 if let Some(&(before, from_ns)) = running.get(&key)
@@ -69,10 +66,7 @@ pub fn spans(whole: &Whole) -> Vec<Span> {
         met.insert(key);
     }
     let open = running.into_iter().map(|(key, (thread, from_ns))| {
-        let cpu = match key {
-            RunKey::Cpu(cpu) => Some(cpu),
-            RunKey::Of(_) => None,
-        };
+        let cpu = if let RunKey::Cpu(cpu) = key { Some(cpu) } else { None };
         Span { thread, cpu, from_ns, to_ns: last_ns }
     });
     spans.extend(open);
@@ -113,15 +107,8 @@ mod tests {
 
     fn whole(notes: &[(u64, u32, ThreadId, NotedKind)]) -> Whole {
         let (thread, _) = two_threads();
-        let sample = |time_ns| Taken {
-            time_ns,
-            period: 1,
-            stack: StackId::EMPTY,
-            thread,
-            comm: Name::default(),
-            event: 0,
-            cpu: Some(0),
-        };
+        let (stack, comm) = (StackId::EMPTY, Name::default());
+        let sample = |time_ns| Taken { time_ns, period: 1, stack, thread, comm, event: 0, cpu: Some(0) };
         let note = |&(time_ns, cpu, thread, what): &_| Noted { time_ns, cpu: Some(cpu), thread: Some(thread), what };
         Whole { samples: vec![sample(100), sample(200)], notes: notes.iter().map(note).collect(), ..Whole::default() }
     }

@@ -198,12 +198,8 @@ impl Stacks {
 
     /// The frames of a stack, the innermost first.
     pub fn walk(&self, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
-        let mut at = stack;
-        std::iter::from_fn(move || {
-            let frame = self.innermost(at)?;
-            at = self.caller(at);
-            Some(frame)
-        })
+        let callers = std::iter::successors(Some(stack), move |&at| Some(self.caller(at)));
+        callers.map_while(move |at| self.innermost(at))
     }
 }
 

@@ -124,7 +124,9 @@ impl Symbols {
         self.by_frame.resize(frames.len(), None);
         let wanted = wanted.into_iter().map(FrameId::index).filter(|&index| self.by_frame[index].is_none());
         let batches = batches(frames, wanted);
-        let found = self.ask(profile, &batches, functions_at);
+        let found = self.ask(profile, &batches, |code, kernel, frames| {
+            frames.iter().map(|&frame| function_at(code, kernel, frame)).collect()
+        });
         for (batch, found) in batches.iter().zip(found) {
             self.take(batch, frames, found);
         }
@@ -274,16 +276,10 @@ impl Symbols {
 
     fn known(&mut self, profile: &Profile, frame: FrameId) -> LookupResult {
         let index = frame.index();
-        if self.by_frame.len() <= index {
-            self.by_frame.resize(profile.stacks.frames().len(), None);
-        }
-        if let Some(known) = self.by_frame[index] {
+        if let Some(&Some(known)) = self.by_frame.get(index) {
             return known;
         }
-        let batch = ModuleBatch { module: profile.stacks.frame(frame).module, frames: vec![index] };
-        let found = self.ask(profile, &[batch], functions_at);
-        let batch = ModuleBatch { module: profile.stacks.frame(frame).module, frames: vec![index] };
-        self.take(&batch, profile.stacks.frames(), found.into_iter().flatten().collect());
+        self.resolve(profile, [frame]);
         self.by_frame[index].unwrap_or(LookupResult { function: 0, offset: 0 })
     }
 
@@ -336,10 +332,6 @@ impl Symbols {
         self.resolve_lines(profile, [frame]);
         self.lines.get(frame.index()).cloned().flatten().unwrap_or_default()
     }
-}
-
-fn functions_at(code: &mut SymbolSource, kernel: &FindKernel<'_>, frames: &[Frame]) -> Vec<Option<NamedFunction>> {
-    frames.iter().map(|&frame| function_at(code, kernel, frame)).collect()
 }
 
 fn function_at(code: &mut SymbolSource, kernel: &FindKernel<'_>, frame: Frame) -> Option<NamedFunction> {

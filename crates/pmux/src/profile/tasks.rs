@@ -159,18 +159,13 @@ impl Tasks {
 
     /// The life of a thread that goes on now; it begins if none does.
     pub(super) fn find(&mut self, pid: i32, tid: i32, names: &mut Names) -> ThreadId {
-        if let Some(&id) = self.by_tid.get(&tid) {
-            let process = self.thread(id).process;
-            if self.process(process).pid == pid {
-                return id;
-            }
+        let known = self.by_tid.get(&tid).copied();
+        if let Some(known) = known.filter(|&known| self.process_of(known).pid == pid) {
+            return known;
         }
+        let last = self.threads.len().checked_sub(1).map(|last| ThreadId(last as u32));
         if !self.has_room()
-            && let Some(known) = self
-                .by_tid
-                .get(&tid)
-                .copied()
-                .or_else(|| self.threads.len().checked_sub(1).map(|last| ThreadId(last as u32)))
+            && let Some(known) = known.or(last)
         {
             return known;
         }
@@ -180,10 +175,7 @@ impl Tasks {
     }
 
     fn process_by(&mut self, pid: i32, born_ns: Option<u64>) -> ProcessId {
-        if let Some(&id) = self.by_pid.get(&pid) {
-            return id;
-        }
-        self.new_process(pid, born_ns)
+        self.by_pid.get(&pid).copied().unwrap_or_else(|| self.new_process(pid, born_ns))
     }
 
     fn new_process(&mut self, pid: i32, born_ns: Option<u64>) -> ProcessId {
@@ -193,19 +185,10 @@ impl Tasks {
         if let Some(before) = before {
             self.processes[before.index()].maps = Arc::default();
         }
-        let stamp = self.next_stamp();
-        self.processes.push(Process {
-            pid,
-            generation,
-            parent: None,
-            main: None,
-            born_ns,
-            ended_ns: None,
-            execs_ns: Vec::new(),
-            maps: Arc::default(),
-            stamp,
-            alive: 0,
-        });
+        let (stamp, maps, execs_ns) = (self.next_stamp(), Arc::default(), Vec::new());
+        let (parent, main, ended_ns) = (None, None, None);
+        let process = Process { pid, generation, parent, main, born_ns, ended_ns, execs_ns, maps, stamp, alive: 0 };
+        self.processes.push(process);
         id
     }
 
@@ -259,10 +242,8 @@ impl Tasks {
             parent_process
         } else if pid == tid || !self.by_pid.contains_key(&pid) {
             let id = self.new_process(pid, time_ns);
-            let (maps, stamp) = {
-                let from = self.process(parent_process);
-                (Arc::clone(&from.maps), from.stamp)
-            };
+            let from = self.process(parent_process);
+            let (maps, stamp) = (Arc::clone(&from.maps), from.stamp);
             let process = &mut self.processes[id.index()];
             (process.maps, process.stamp, process.parent) = (maps, stamp, Some(parent_process));
             id
@@ -303,8 +284,7 @@ impl Tasks {
         }
         let is_new = thread.names.last().is_none_or(|(_, last)| *last != name);
         if is_new && (thread.names.is_empty() || self.has_room()) {
-            let thread = &mut self.threads[id.index()];
-            thread.names.push((time_ns, name));
+            self.threads[id.index()].names.push((time_ns, name));
         }
     }
 
@@ -315,8 +295,7 @@ impl Tasks {
         let process = &mut self.processes[place.index()];
         (process.maps, process.stamp) = (Arc::default(), stamp);
         if time_ns > 0 && self.has_room() {
-            let process = &mut self.processes[place.index()];
-            process.execs_ns.push(time_ns);
+            self.processes[place.index()].execs_ns.push(time_ns);
         }
     }
 

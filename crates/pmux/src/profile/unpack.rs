@@ -14,6 +14,7 @@ const LONGEST_HEADER: usize = 18;
 /// An empty last block: it ends a stream that was left open.
 const LAST_BLOCK: [u8; 3] = [1, 0, 0];
 
+#[derive(Default)]
 pub(super) struct Unpacker {
     decoder: FrameDecoder,
     waiting: Vec<u8>,
@@ -21,17 +22,12 @@ pub(super) struct Unpacker {
     is_last: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum UnpackState {
+    #[default]
     Between,
     Within,
     Broken,
-}
-
-impl Default for Unpacker {
-    fn default() -> Self {
-        Self { decoder: FrameDecoder::new(), waiting: Vec::new(), state: UnpackState::Between, is_last: false }
-    }
 }
 
 impl Unpacker {

@@ -11,7 +11,7 @@ use super::names::Name;
 use super::stacks::StackId;
 use super::tasks::ThreadId;
 use super::times::{TimeKind, TimeKinds};
-use super::{Detail, Profile, Progress, Sample, Sink};
+use super::{Profile, Sample, Sink};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
@@ -120,33 +120,22 @@ impl WaitLinks {
 }
 
 impl Sink for WaitLinks {
-    fn wants(&self) -> Detail {
-        Detail::Stacks
-    }
-
     fn max_stack(&self) -> usize {
         self.chosen.max_stack()
     }
 
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+        self.chosen.first_ns.get_or_insert(sample.time_ns);
         match self.kinds.of(profile, sample.event) {
-            TimeKind::Waited => self.chosen.sample(profile, sample),
+            TimeKind::Waited => return self.chosen.sample(profile, sample),
             TimeKind::Woke => {
-                self.chosen.first_ns.get_or_insert(sample.time_ns);
                 if let Some(tid) = sample.fields.addr.and_then(|tid| i32::try_from(tid).ok()) {
                     self.chosen.sink.woken.wake(tid, sample.period, WaitEnd::of(sample));
                 }
-                ControlFlow::Continue(())
             }
-            _ => {
-                self.chosen.first_ns.get_or_insert(sample.time_ns);
-                ControlFlow::Continue(())
-            }
+            _ => {}
         }
-    }
-
-    fn progress(&mut self, profile: &Profile, progress: Progress) -> ControlFlow<()> {
-        self.chosen.progress(profile, progress)
+        ControlFlow::Continue(())
     }
 }
 

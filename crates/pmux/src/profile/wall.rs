@@ -73,82 +73,38 @@ impl WaitKind {
         }
     }
 
-    /// The kind whose frame has this address; `None` for others.
+    /// The kind whose frame has this address, which is its place among all; `None` for others.
     pub(super) fn at(address: u64) -> Option<Self> {
         usize::try_from(address).ok().and_then(|at| Self::ALL.get(at).copied())
-    }
-
-    fn address(self) -> u64 {
-        Self::ALL.iter().position(|&kind| kind == self).unwrap_or(0) as u64
     }
 
     /// What a thread waits for that is in these functions of the kernel. A page fault may wait for a disk, and a poll for a time: what
     /// the program asked for comes first.
     #[must_use]
     pub fn of<S: AsRef<str>>(functions: &[S]) -> Self {
-        // A star stands for any end.
-        const KINDS: [(WaitKind, &[&str]); 8] = [
-            (WaitKind::PageFault, &["handle_mm_fault", "do_user_addr_fault", "exc_page_fault", "do_page_fault"]),
+        // Names of functions; a star stands for any end.
+        const KINDS: [(WaitKind, &str); 8] = [
+            (WaitKind::PageFault, "handle_mm_fault do_user_addr_fault exc_page_fault do_page_fault"),
             (
                 WaitKind::Lock,
-                &[
-                    "futex_*",
-                    "__futex_*",
-                    "do_futex",
-                    "mutex_lock*",
-                    "__mutex_lock*",
-                    "rwsem_*",
-                    "down_read*",
-                    "down_write*",
-                    "rt_mutex_*",
-                    "__rt_mutex_*",
-                    "locks_lock_inode_wait",
-                    "fcntl_setlk*",
-                ],
+                "futex_* __futex_* do_futex mutex_lock* __mutex_lock* rwsem_* down_read* down_write* rt_mutex_* \
+                 __rt_mutex_* locks_lock_inode_wait fcntl_setlk*",
             ),
             (
                 WaitKind::Io,
-                &[
-                    "io_schedule*",
-                    "folio_wait_*",
-                    "wait_on_page_*",
-                    "blk_*",
-                    "submit_bio_wait",
-                    "jbd2_*",
-                    "vfs_fsync*",
-                    "do_fsync",
-                    "sync_filesystem",
-                    "file_write_and_wait*",
-                    "filemap_fdatawait*",
-                    "wait_for_completion_io*",
-                    "io_cqring_wait",
-                    "read_events",
-                ],
+                "io_schedule* folio_wait_* wait_on_page_* blk_* submit_bio_wait jbd2_* vfs_fsync* do_fsync \
+                 sync_filesystem file_write_and_wait* filemap_fdatawait* wait_for_completion_io* io_cqring_wait \
+                 read_events",
             ),
-            (WaitKind::Poll, &["do_poll*", "do_sys_poll", "do_select", "core_sys_select", "ep_poll*", "do_epoll_wait"]),
+            (WaitKind::Poll, "do_poll* do_sys_poll do_select core_sys_select ep_poll* do_epoll_wait"),
             (
                 WaitKind::Pipe,
-                &[
-                    "pipe_*",
-                    "anon_pipe_*",
-                    "unix_*",
-                    "sk_wait_*",
-                    "sock_*",
-                    "__sys_recv*",
-                    "__sys_accept*",
-                    "tcp_*",
-                    "inet_*",
-                    "__skb_*",
-                    "n_tty_*",
-                    "tty_*",
-                    "eventfd_read",
-                    "fifo_open",
-                    "wait_for_partner",
-                ],
+                "pipe_* anon_pipe_* unix_* sk_wait_* sock_* __sys_recv* __sys_accept* tcp_* inet_* __skb_* n_tty_* \
+                 tty_* eventfd_read fifo_open wait_for_partner",
             ),
-            (WaitKind::Child, &["do_wait", "kernel_wait4", "kernel_waitid"]),
-            (WaitKind::Signal, &["sigsuspend", "do_sigtimedwait", "*_sys_pause", "do_signal_stop", "ptrace_stop"]),
-            (WaitKind::Sleep, &["hrtimer_nanosleep*", "do_nanosleep", "schedule_hrtimeout*", "msleep*"]),
+            (WaitKind::Child, "do_wait kernel_wait4 kernel_waitid"),
+            (WaitKind::Signal, "sigsuspend do_sigtimedwait *_sys_pause do_signal_stop ptrace_stop"),
+            (WaitKind::Sleep, "hrtimer_nanosleep* do_nanosleep schedule_hrtimeout* msleep*"),
         ];
         let is = |name: &str, pattern: &str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
             (Some(end), _) => name.ends_with(end),
@@ -156,8 +112,8 @@ impl WaitKind {
             // What the compiler has made of a function is named after it.
             _ => name.split('.').next() == Some(pattern),
         };
-        let has = |(_, patterns): &&(Self, &[&str])| {
-            functions.iter().any(|name| patterns.iter().any(|pattern| is(name.as_ref(), pattern)))
+        let has = |(_, patterns): &&(Self, &str)| {
+            functions.iter().any(|name| patterns.split(' ').any(|pattern| is(name.as_ref(), pattern)))
         };
         KINDS.iter().find(has).map_or(Self::Other, |(kind, _)| *kind)
     }
@@ -207,9 +163,6 @@ pub enum Waker {
 /// Both samples of a wait stand one behind the other, but for those of other threads at the same ns.
 const NEAR: usize = 8;
 
-/// The name of the event that all become.
-const WALL: &str = "wall-clock";
-
 impl Tally {
     /// Makes wall time of what was added up, as one event of the profile, whose unit is the nanosecond. To be called before functions
     /// are looked up.
@@ -239,7 +192,7 @@ impl Tally {
             wall.add(Key { event: all as u32, stack, ..*key }, *weight);
         }
         if let Some(event) = profile.events.get_mut(all) {
-            WALL.clone_into(&mut event.name);
+            "wall-clock".clone_into(&mut event.name);
             event.group = None;
             (event.attr.kind, event.attr.config) = (EventType::SOFTWARE, sw::CPU_CLOCK);
         }
@@ -345,7 +298,7 @@ impl Kinds {
             return known;
         }
         let is = kind.unwrap_or_else(|| WaitKind::of(&self.kernel_functions(profile, stack)));
-        let frame = Frame { module: self.module, address: is.address(), site: Site::Exact };
+        let frame = Frame { module: self.module, address: is as u64, site: Site::Exact };
         let frame = profile.stacks.frame_id(frame);
         let known = profile.stacks.call(if profile.stacks.is_nowhere(stack) { StackId::EMPTY } else { stack }, frame);
         self.stacks.insert((stack, kind), known);
@@ -388,7 +341,7 @@ mod tests {
             assert_eq!(kind(functions), expected, "{functions}");
         }
         for kind in WaitKind::ALL {
-            assert_eq!(WaitKind::at(kind.address()), Some(kind));
+            assert_eq!(WaitKind::at(kind as u64), Some(kind));
         }
         assert_eq!(WaitKind::at(99), None);
     }

@@ -84,15 +84,8 @@ mod tests {
     use pmux_engine::CpuId;
 
     fn of(missed: u64, present: bool) -> CpuCoverage {
-        CpuCoverage {
-            cpu: CpuId(1),
-            covered: Nanos(5),
-            missed: Nanos(missed),
-            gaps: 1,
-            present,
-            from: None,
-            until: None,
-        }
+        let missed = Nanos(missed);
+        CpuCoverage { cpu: CpuId(1), covered: Nanos(5), missed, gaps: 1, present, from: None, until: None }
     }
 
     #[test]

@@ -91,7 +91,9 @@ pub(super) struct Able {
 /// The registers that a reader needs to unwind: all that a sample can have, but segments that are no use.
 const USER_REGISTERS: u64 = if cfg!(target_arch = "x86_64") { 0x00ff_0fff } else { (1 << 33) - 1 };
 
-fn with_identity(attr: &mut Attr, scope: RecordScope, able: Able) {
+/// What all events have.
+fn with_common(attr: &mut Attr, options: &RecordOptions, scope: RecordScope, able: Able) {
+    attr.flags.set(AttrFlags::INHERIT, scope == RecordScope::Tasks && options.inherit == Inherit::Children);
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     attr.clock_id = CLOCK_MONOTONIC;
     attr.sample |= SampleFormat::IDENTIFIER | SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME;
@@ -101,17 +103,18 @@ fn with_identity(attr: &mut Attr, scope: RecordScope, able: Able) {
     // These are what the host asks for anyway.
     attr.read_format |= ReadFormat::ID | ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
     attr.read_format.set(ReadFormat::LOST, able.lost);
+    // The ring's own mark says when a reader is woken.
+    attr.wakeup = Wakeup::Bytes(0);
 }
 
 pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: RecordScope, able: Able) -> Attr {
     let mut attr = event.attr;
-    with_identity(&mut attr, scope, able);
+    with_common(&mut attr, options, scope, able);
     attr.sample.set(SampleFormat::CPU, scope != RecordScope::Tasks || options.cpus == Keep::Record);
     attr.sampling = match (event.sampling, options.rate) {
         (Sampling::None, Rate::Usual | Rate::ButEachHit(_)) if event.is_hit() => Sampling::Period(1),
         (Sampling::None, Rate::Usual) => Sampling::Frequency(USUAL_FREQUENCY),
-        (Sampling::None, Rate::ButEachHit(per_second)) => Sampling::Frequency(per_second),
-        (Sampling::None, Rate::Frequency(per_second)) => Sampling::Frequency(per_second),
+        (Sampling::None, Rate::ButEachHit(per_second) | Rate::Frequency(per_second)) => Sampling::Frequency(per_second),
         (Sampling::None, Rate::Period(period)) => Sampling::Period(period),
         (own, _) => own,
     };
@@ -129,15 +132,8 @@ pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: RecordScop
     }
     attr.sample.set(SampleFormat::CGROUP, scope == RecordScope::Cgroups);
     with_call_chain(&mut attr, options.call_chain);
-    inherit(&mut attr, options, scope);
     attr.flags.set(AttrFlags::INHERIT_STAT, options.exit_counts.asked() && attr.flags.contains(AttrFlags::INHERIT));
-    // The ring's own mark says when a reader is woken.
-    attr.wakeup = Wakeup::Bytes(0);
     attr
-}
-
-fn inherit(attr: &mut Attr, options: &RecordOptions, scope: RecordScope) {
-    attr.flags.set(AttrFlags::INHERIT, scope == RecordScope::Tasks && options.inherit == Inherit::Children);
 }
 
 fn with_call_chain(attr: &mut Attr, chain: CallChain) {
@@ -164,26 +160,15 @@ fn with_call_chain(attr: &mut Attr, chain: CallChain) {
 /// It asks for no build ids: up to Linux 6.18 at least, mappings that a kernel has marked for an event that did keep the mark
 /// when they are told to others that did not, and `perf record` ends with a failed assertion then.
 pub(super) fn tracking(options: &RecordOptions, scope: RecordScope, able: Able) -> Attr {
-    let mut attr = Attr {
-        kind: EventType::SOFTWARE,
-        config: pmux_abi::attr::sw::DUMMY,
-        flags: AttrFlags::EXCLUDE_KERNEL
-            | AttrFlags::EXCLUDE_HV
-            | AttrFlags::MMAP
-            | AttrFlags::MMAP2
-            | AttrFlags::COMM
-            | AttrFlags::COMM_EXEC
-            | AttrFlags::TASK,
-        ..Attr::default()
-    };
-    with_identity(&mut attr, scope, able);
+    let told = AttrFlags::MMAP | AttrFlags::MMAP2 | AttrFlags::COMM | AttrFlags::COMM_EXEC | AttrFlags::TASK;
+    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | told;
+    let mut attr = Attr { kind: EventType::SOFTWARE, config: pmux_abi::attr::sw::DUMMY, flags, ..Attr::default() };
+    with_common(&mut attr, options, scope, able);
     attr.flags.set(AttrFlags::MMAP_DATA, options.maps_data().asked());
     attr.flags.set(AttrFlags::CGROUP, scope == RecordScope::Cgroups);
     attr.flags.set(AttrFlags::CONTEXT_SWITCH, options.switches.asked());
     attr.flags.set(PRIVILEGED.intersection(AttrFlags::NAMESPACES), true);
     attr.flags.set(PRIVILEGED.difference(AttrFlags::NAMESPACES), able.symbols);
-    inherit(&mut attr, options, scope);
-    attr.wakeup = Wakeup::Bytes(0);
     attr
 }
 

@@ -67,13 +67,9 @@ impl MappedBuildIds {
             MapSource::Inode { major, minor, inode, .. } if !self.by_file.contains(&((major, minor), inode)) => {
                 let path = PathBuf::from(OsStr::from_bytes(mapping.filename));
                 let file = MappedFile { path, inode, device: (major, minor), presence };
-                let mapped = Mapping {
-                    start: mapping.addr,
-                    end: mapping.addr.wrapping_add(mapping.len),
-                    rights: MappingPerms { execute: true, ..MappingPerms::default() },
-                    offset: mapping.pgoff,
-                    backing: Backing::File(file),
-                };
+                let (start, end) = (mapping.addr, mapping.addr.wrapping_add(mapping.len));
+                let rights = MappingPerms { execute: true, ..MappingPerms::default() };
+                let mapped = Mapping { start, end, rights, offset: mapping.pgoff, backing: Backing::File(file) };
                 self.look_into(&Proc::system(), mapping.pid.cast_signed(), &mapped);
             }
             MapSource::Inode { .. } => {}

@@ -286,7 +286,7 @@ impl Recorder {
         }
         if writer.data_bytes() > before {
             // A reader expects nothing older behind it.
-            let is_whole = !self.regions.as_ref().is_some_and(regions::MarkedRegions::is_held_up);
+            let is_whole = !self.regions.as_ref().is_some_and(|regions| regions.is_held_up);
             let round = if is_whole { writer.put(&finished_round()) } else { Ok(()) };
             round.and_then(|()| writer.seal()).map_err(Error::Output)?;
         }
@@ -360,7 +360,8 @@ impl Recorder {
         self.off_cpu.iter_mut().for_each(|off_cpu| off_cpu.settle());
         self.drain(writer)?;
         self.put_sums_of_waits(writer)?;
-        self.regions.iter_mut().for_each(regions::MarkedRegions::begin_file);
+        // The next file has no names yet.
+        self.regions.iter_mut().for_each(|regions| regions.named.clear());
         writer.finish(&self.late_features()).map_err(Error::Output)?;
         self.progress.first_ns = None;
         Ok(())
@@ -387,7 +388,11 @@ impl Recorder {
             let losses = self.count_lost();
             self.put(writer, &losses)?;
             self.put_sums_of_waits(writer)?;
-            self.put_last_regions(writer)?;
+            if let Some(regions) = &mut self.regions {
+                // What stood behind marks that were being written.
+                let (_, taken) = regions.take(true);
+                self.put_ours(writer, &taken)?;
+            }
         } else if self.off_cpu.is_some() || self.regions.is_some() {
             let text =
                 "waits that were only added up, and the last regions, are not in the file: it is as large as it may be";
@@ -408,13 +413,6 @@ impl Recorder {
         self.put_ours(writer, &taken)
     }
 
-    /// Writes what stood behind marks that were being written.
-    fn put_last_regions(&mut self, writer: &mut Writer) -> Result<(), Error> {
-        let Some(regions) = &mut self.regions else { return Ok(()) };
-        let (_, taken) = regions.take(true);
-        self.put_ours(writer, &taken)
-    }
-
     /// Asks the events what they have lost: the kernel tells of it in a ring only in front of the next record. Answers that as
     /// records.
     fn count_lost(&mut self) -> Vec<u8> {
@@ -431,15 +429,9 @@ impl Recorder {
             total += lost;
             let layout = SampleLayout::new(&desc.attr);
             let id = SampleId { identifier: Some(id), ..empty_id(&layout) };
-            let mut record = [0; 128];
+            let (told, mut record) = (Record::LostSamples(LostSamples { lost }), [0; 128]);
             if lost > 0
-                && let Ok(bytes) = encode_record(
-                    &Record::LostSamples(LostSamples { lost }),
-                    Some(&id),
-                    Misc::default(),
-                    &layout,
-                    &mut record,
-                )
+                && let Ok(bytes) = encode_record(&told, Some(&id), Misc::default(), &layout, &mut record)
             {
                 out.extend(&record[..bytes]);
             }

@@ -18,20 +18,6 @@ use pmux_linux::cgroup_counts::{Pattern, find};
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::{Backing, Mapping, Proc, ProcError};
 
-pub(super) enum ExistingTasks<'a> {
-    /// All processes, and the kernel.
-    All,
-    /// These threads' processes, and the kernel.
-    Tasks(&'a [i32]),
-}
-
-impl<'a> ExistingTasks<'a> {
-    /// Of these threads; where there are none, all CPUs are recorded.
-    pub(super) fn of(tids: &'a [i32]) -> Self {
-        if tids.is_empty() { Self::All } else { Self::Tasks(tids) }
-    }
-}
-
 pub(super) struct Existing<'a> {
     pub(super) layout: SampleLayout,
     /// The id of each record.
@@ -48,21 +34,22 @@ pub(super) struct Existing<'a> {
 }
 
 impl Existing<'_> {
-    /// The records of all that was there. `meanwhile` is called between two processes.
-    pub(super) fn records(mut self, whose: &ExistingTasks<'_>, meanwhile: impl FnMut()) -> Vec<u8> {
+    /// The records of the kernel and of the processes of these threads; of all, where there are none, for CPUs are recorded then.
+    /// `meanwhile` is called between two processes.
+    pub(super) fn records(mut self, tids: &[i32], meanwhile: impl FnMut()) -> Vec<u8> {
         self.kernel();
-        self.records_of_tasks(whose, meanwhile)
+        self.records_of_tasks(tids, meanwhile)
     }
 
     /// As [`Existing::records`], without the kernel.
-    pub(super) fn records_of_tasks(mut self, whose: &ExistingTasks<'_>, mut meanwhile: impl FnMut()) -> Vec<u8> {
+    pub(super) fn records_of_tasks(mut self, tids: &[i32], mut meanwhile: impl FnMut()) -> Vec<u8> {
         if self.with_cgroups == Keep::Record {
             self.cgroups();
         }
         let proc = Proc::system();
-        let mut pids = match whose {
-            ExistingTasks::All => proc.processes().unwrap_or_default(),
-            ExistingTasks::Tasks(tids) => tids.iter().filter_map(|&tid| proc.process_of(tid).ok()).collect(),
+        let mut pids: Vec<i32> = match tids {
+            [] => proc.processes().unwrap_or_default(),
+            tids => tids.iter().filter_map(|&tid| proc.process_of(tid).ok()).collect(),
         };
         pids.sort_unstable();
         pids.dedup();
@@ -141,18 +128,9 @@ impl Existing<'_> {
         let number = pid.cast_unsigned();
         /// `MAP_PRIVATE`.
         const PRIVATE: u32 = 2;
-        let mapping = Mmap2 {
-            pid: number,
-            tid: number,
-            addr: mapping.start,
-            len: mapping.end - mapping.start,
-            pgoff: mapping.offset,
-            source,
-            prot,
-            flags: PRIVATE,
-            kind,
-            filename,
-        };
+        let (addr, len, pgoff) = (mapping.start, mapping.end - mapping.start, mapping.offset);
+        let mapping =
+            Mmap2 { pid: number, tid: number, addr, len, pgoff, source, prot, flags: PRIVATE, kind, filename };
         self.put(&Record::Mmap2(mapping), Misc::USER);
     }
 

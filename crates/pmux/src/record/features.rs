@@ -4,7 +4,7 @@
 
 use super::Absence;
 use super::drain::Packing;
-use super::existing::{Existing, ExistingTasks, empty_id, is_alive};
+use super::existing::{Existing, empty_id, is_alive};
 use super::mend::Mend;
 use super::past::{Past, TaskRecords};
 use super::rings::Rings;
@@ -108,7 +108,7 @@ impl Recorder {
         let layout = SampleLayout::new(&first.attr);
         let tids: Vec<i32> = self.tids.iter().copied().collect();
         let (existing, rings) = self.existing_as(layout, empty_id(&layout), false);
-        existing.records(&ExistingTasks::of(&tids), || meanwhile(rings))
+        existing.records(&tids, || meanwhile(rings))
     }
 
     /// How tasks stand now, as records of the tracking event, if events were opened on a CPU that came since this was asked last; nothing
@@ -123,7 +123,7 @@ impl Recorder {
         let is_now = self.shared.is_none();
         let tids: Vec<i32> = self.threads_now().into_iter().collect();
         let (existing, rings) = self.existing_as(layout, id, is_now);
-        existing.records_of_tasks(&ExistingTasks::of(&tids), || meanwhile(rings))
+        existing.records_of_tasks(&tids, || meanwhile(rings))
     }
 
     fn existing_as(&mut self, layout: SampleLayout, id: SampleId, is_now: bool) -> (Existing<'_>, &mut Rings) {

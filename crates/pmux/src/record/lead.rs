@@ -113,7 +113,11 @@ impl Recorder {
         }
         let new: Vec<CpuId> = match self.held.first() {
             Some(RecordedEvents::Task { .. }) => {
-                let led: HashSet<CpuId> = self.held.iter().filter_map(RecordedEvents::cpu).collect();
+                let cpu = |held: &RecordedEvents| match held {
+                    RecordedEvents::Task { cpu, .. } => Some(*cpu),
+                    RecordedEvents::Cpus { .. } => None,
+                };
+                let led: HashSet<CpuId> = self.held.iter().filter_map(cpu).collect();
                 self.session.engine().online().iter().filter(|cpu| !led.contains(cpu)).collect()
             }
             _ => Vec::new(),
@@ -282,14 +286,5 @@ impl Recorder {
     #[must_use]
     pub fn options(&self) -> &RecordOptions {
         &self.options
-    }
-}
-
-impl RecordedEvents {
-    fn cpu(&self) -> Option<CpuId> {
-        match self {
-            Self::Task { cpu, .. } => Some(*cpu),
-            Self::Cpus { .. } => None,
-        }
     }
 }

@@ -92,6 +92,8 @@ mod tests {
     use pmux_abi::attr::AttrFlags;
     use pmux_abi::record::{Ksymbol, Misc, Record, Sample, SampleId, TaskId, decode_record, encode_record};
 
+    const TASK: Option<TaskId> = Some(TaskId { pid: 1, tid: 2 });
+
     fn desc(config: u64, sampling: Sampling, ids: &[u64]) -> EventDesc {
         let attr = Attr {
             kind: EventType::SOFTWARE,
@@ -106,24 +108,14 @@ mod tests {
 
     fn encoded(record: &Record<'_>, id: u64, layout: &SampleLayout) -> Vec<u8> {
         let mut out = [0; 256];
-        let id = SampleId {
-            task: Some(TaskId { pid: 1, tid: 2 }),
-            time: Some(7),
-            identifier: Some(id),
-            ..SampleId::default()
-        };
+        let id = SampleId { task: TASK, time: Some(7), identifier: Some(id), ..SampleId::default() };
         let id = (record.kind().0 != SAMPLE).then_some(&id);
         let size = encode_record(record, id, Misc::default(), layout, &mut out).unwrap();
         out[..size].to_vec()
     }
 
     fn sample(id: u64) -> Record<'static> {
-        Record::Sample(Sample {
-            identifier: Some(id),
-            task: Some(TaskId { pid: 1, tid: 2 }),
-            time: Some(5),
-            ..Sample::default()
-        })
+        Record::Sample(Sample { identifier: Some(id), task: TASK, time: Some(5), ..Sample::default() })
     }
 
     fn mended(mend: &Mend, records: &[u8]) -> Vec<u8> {

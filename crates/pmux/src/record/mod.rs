@@ -230,10 +230,7 @@ impl Recorder {
     /// # Errors
     /// [`Error::Control`].
     pub fn enable(&mut self) -> Result<(), Error> {
-        if self.switch_shared(open::Switch::On)? {
-            return Ok(());
-        }
-        self.switch_sampling(open::Switch::On)
+        if self.switch_shared(open::Switch::On)? { Ok(()) } else { self.switch_sampling(open::Switch::On) }
     }
 
     /// Stops sampling; [`Recorder::enable`] lets it go on. Names and mappings are still recorded. Through a service, the last samples may
@@ -242,10 +239,7 @@ impl Recorder {
     /// # Errors
     /// [`Error::Control`].
     pub fn disable(&mut self) -> Result<(), Error> {
-        if self.switch_shared(open::Switch::Off)? {
-            return Ok(());
-        }
-        self.switch_sampling(open::Switch::Off)
+        if self.switch_shared(open::Switch::Off)? { Ok(()) } else { self.switch_sampling(open::Switch::Off) }
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) trait SeesWaits: Send {
     /// Records no more.
     fn disable(&mut self) -> Result<(), Error>;
     /// Looks at what has a CPU already, and what sleeps, once the events are switched on.
-    fn mark_running(&self);
+    fn mark_running(&self) {}
     /// Looks at what still waits, once the events are switched off: it is taken behind what is in the rings.
     fn end_waits(&mut self);
     /// What waits now, as if it ended now, and when that is. `None` where nothing is recorded.
@@ -135,12 +135,10 @@ pub(super) fn open(
         Ok(events) => {
             let wakers = if events.sees_wakers() { "" } else { ", and who ends them is not known" };
             let why = why.strip_prefix(REFUSED).unwrap_or(&why);
-            Ok((
-                Box::new(events),
-                Some(format!(
-                    "waits are recorded by context-switches events, which cost more than BPF programs{wakers}: {why}"
-                )),
-            ))
+            let note = format!(
+                "waits are recorded by context-switches events, which cost more than BPF programs{wakers}: {why}"
+            );
+            Ok((Box::new(events), Some(note)))
         }
         // A smaller ring may do.
         Err(error @ Error::Ring { .. }) => Err(error),
@@ -375,10 +373,7 @@ impl SeesWaits for OffCpu {
         };
         let mut encoder = Encoder { layout: &self.layout, ids, cpu: cpu.0, scratch: &mut self.scratch };
         for sum in &sums {
-            let task = match sum.pid {
-                0 => OTHERS,
-                pid => TaskId { pid, tid: sum.tid },
-            };
+            let task = if sum.pid == 0 { OTHERS } else { TaskId { pid: sum.pid, tid: sum.tid } };
             let reported = self.reported.insert((sum.pid, sum.tid), *sum);
             let since = |of: fn(&ShortWaits) -> u64| of(sum).saturating_sub(reported.as_ref().map_or(0, of));
             encoder.sums(task, at_ns, (since(|sum| sum.blocked_ns), since(|sum| sum.runnable_ns)), &mut taken);

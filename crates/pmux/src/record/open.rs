@@ -25,8 +25,7 @@ use pmux_abi::attr::{Attr, AttrFlags, Precise};
 use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::SetRequest;
 use pmux_engine::system_wide::{Absent, SetScope};
-use pmux_engine::target::Opened;
-use pmux_engine::target::{ContextKey, Filter};
+use pmux_engine::target::{ContextKey, Filter, Opened};
 use pmux_engine::{CpuId, EventId, GroupSpec, OpenError, SetId};
 use pmux_linux::cgroup::{Cgroup, Mounts};
 use pmux_linux::diagnose::{ReasonKind, TargetKind, Whose};
@@ -82,15 +81,17 @@ fn files_of(target: &Target<'_>, plan: &Plan, cpus: usize, rings_of_cpu: usize) 
     let threads = |&pid: &i32| Proc::system().threads_of(pid).map_or(1, |threads| threads.len());
     let sampling = plan.attrs.len();
     let of_cpu = match target {
-        Target::Cpus(_) => sampling + 1,
         Target::Cgroups { names, .. } => sampling * names.len() + 1,
-        Target::CurrentThread | Target::Command(_) => sampling + 1,
+        Target::Cpus(_) | Target::CurrentThread | Target::Command(_) => sampling + 1,
         Target::Threads(tids) => tids.len() * (sampling + 1),
         Target::Processes(pids) => pids.iter().map(threads).sum::<usize>() * (sampling + 1),
     };
     let of_waits = if plan.records_waits() { 1 + EVENTS.len() } else { 0 };
     (cpus * (rings_of_cpu + of_cpu + of_waits)) as u64 + OTHER_FILES
 }
+
+/// What was refused of what was to be held, if anything.
+type Held = Result<Option<RecordRefusal>, Error>;
 
 struct RecordRefusal {
     /// The event; `None` for the tracking one.
@@ -159,35 +160,7 @@ impl Recorder {
         let files = |plan: &Plan| files_of(target, plan, cpus.len(), rings_of_cpu);
         let rings = Rings::open(session, &cpus, options.ring_bytes, mode.cpu_rings)
             .map_err(|error| session.with_file_numbers(error, files(&plan)))?;
-        let mut recorder = Self {
-            session: session.clone(),
-            options,
-            descs: Vec::new(),
-            held: Vec::new(),
-            rings,
-            known: HashMap::new(),
-            fresh: Vec::new(),
-            groups: Vec::new(),
-            group_sizes: Vec::new(),
-            parts: plan.parts.clone(),
-            sampling: Switch::Off,
-            event_sets: Vec::new(),
-            absences: super::absence::Absences::default(),
-            tracking_index: plan.tracking_index(),
-            notes: Vec::new(),
-            build_ids: MappedBuildIds::default(),
-            progress: Progress::default(),
-            early: Vec::new(),
-            tids: HashSet::new(),
-            packing: None,
-            past: None,
-            of_machine: None,
-            cpu_came_ns: None,
-            cgroups: Vec::new(),
-            off_cpu: None,
-            regions: None,
-            shared: None,
-        };
+        let mut recorder = Self::new(session, options, &plan, rings);
         if let Err(error) = recorder.hold(&mut plan, target, scope, able) {
             // Only what is closed is counted once.
             drop(recorder);
@@ -209,6 +182,39 @@ impl Recorder {
             recorder.descs[event].ids.push(id);
         }
         Ok(recorder)
+    }
+
+    /// One that holds nothing yet.
+    pub(super) fn new(session: &Session, options: RecordOptions, plan: &Plan, rings: Rings) -> Self {
+        Self {
+            session: session.clone(),
+            options,
+            descs: Vec::new(),
+            held: Vec::new(),
+            rings,
+            known: HashMap::new(),
+            fresh: Vec::new(),
+            groups: Vec::new(),
+            group_sizes: Vec::new(),
+            parts: plan.parts.clone(),
+            absences: super::absence::Absences::default(),
+            sampling: Switch::Off,
+            event_sets: Vec::new(),
+            tracking_index: plan.tracking_index(),
+            notes: Vec::new(),
+            build_ids: MappedBuildIds::default(),
+            progress: Progress::default(),
+            early: Vec::new(),
+            tids: HashSet::new(),
+            packing: None,
+            cgroups: Vec::new(),
+            past: None,
+            cpu_came_ns: None,
+            of_machine: None,
+            off_cpu: None,
+            regions: None,
+            shared: None,
+        }
     }
 
     /// Loads the programs that see waits, if these are to be recorded.
@@ -323,12 +329,7 @@ impl Recorder {
         Ok(())
     }
 
-    fn hold_cpus(
-        &mut self,
-        plan: &Plan,
-        cpus: &CpuChoice,
-        scopes: &[SetScope],
-    ) -> Result<Option<RecordRefusal>, Error> {
+    fn hold_cpus(&mut self, plan: &Plan, cpus: &CpuChoice, scopes: &[SetScope]) -> Held {
         let (mask, absent) = cpus.mask(&self.session)?;
         let (specs, mut sampling) = (plan.specs(), Vec::new());
         let close = |sets: Vec<SetId>| sets.into_iter().for_each(|set| self.session.engine().close_set(set));
@@ -367,23 +368,15 @@ impl Recorder {
     ) -> Result<SetId, (usize, RecordRefusal)> {
         let request = SetRequest { groups, scope, mask: mask.clone(), absent };
         self.session.engine().open_set(request).map_err(|error| {
-            let kind = match scope {
-                SetScope::Cgroup(_) => TargetKind::Cgroup,
-                _ => TargetKind::Cpu(error.cpu.0),
-            };
+            let in_cgroup = matches!(scope, SetScope::Cgroup(_));
+            let kind = if in_cgroup { TargetKind::Cgroup } else { TargetKind::Cpu(error.cpu.0) };
             (error.group, RecordRefusal { event: None, error: error.error, kind })
         })
     }
 
     /// All threads of processes, or these threads. Threads are listed until nothing is new; a thread that is born of one
     /// that records has inherited.
-    fn hold_threads(
-        &mut self,
-        plan: &mut Plan,
-        tids: &[i32],
-        pids: &[i32],
-        whose: Whose,
-    ) -> Result<Option<RecordRefusal>, Error> {
+    fn hold_threads(&mut self, plan: &mut Plan, tids: &[i32], pids: &[i32], whose: Whose) -> Held {
         let (mut gone, mut born, mut cloning) = (None, HashSet::new(), Cloning::default());
         let mut settled = pids.is_empty();
         for _ in 0..MOST_ROUNDS {
@@ -450,23 +443,12 @@ impl Recorder {
         let engine = self.session.engine();
         let target =
             pmux_engine::Target { context: ContextKey::Task(LinuxHost::task(tid)), filter: Filter::OnCpu(cpu) };
+        let open = |group: Option<usize>, spec: &GroupSpec| engine.open(spec, target).map_err(|error| (group, error));
         let mut sampling: Vec<Opened> = Vec::new();
-        let open = |group: Option<usize>, spec: &GroupSpec| match engine.open(spec, target) {
-            Ok(opened) => Ok(opened),
-            Err(error) => Err((group, error)),
-        };
-        for (index, spec) in specs.iter().enumerate() {
-            match open(Some(index), spec) {
-                Ok(opened) => sampling.push(opened),
-                Err(refused) => {
-                    sampling.iter().for_each(|opened| engine.close(opened.group));
-                    return Err(refused);
-                }
-            }
-        }
-        let tracking = open(None, &GroupSpec::single(KERNEL, tracking)).inspect_err(|_| {
-            sampling.iter().for_each(|opened| engine.close(opened.group));
-        })?;
+        let mut specs = specs.iter().enumerate();
+        let all = specs.try_for_each(|(index, spec)| open(Some(index), spec).map(|opened| sampling.push(opened)));
+        let tracking = all.and_then(|()| open(None, &GroupSpec::single(KERNEL, tracking)));
+        let tracking = tracking.inspect_err(|_| sampling.iter().for_each(|opened| engine.close(opened.group)))?;
         let index = self.held.len();
         self.held.push(RecordedEvents::Task { cpu, tracking, sampling });
         // What can't be led anywhere tells nothing; the error comes again when all are led.

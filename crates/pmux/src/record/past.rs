@@ -71,12 +71,9 @@ impl Past {
     pub(crate) fn take(&mut self, record: &[u8]) {
         let Ok(header) = RecordHeader::decode(record) else { return };
         if header.kind == RecordKind::LOST {
-            let lost = match decode_record(record, &self.layout) {
-                Ok((Record::Lost(lost), _)) => lost.lost,
-                _ => 1,
-            };
-            self.lose(lost);
-            return;
+            let decoded = decode_record(record, &self.layout);
+            let lost = if let Ok((Record::Lost(lost), _)) = decoded { lost.lost } else { 1 };
+            return self.lose(lost);
         }
         let Some(at_ns) = self.layout.time(record) else { return };
         let start = self.records.len();
@@ -134,13 +131,8 @@ impl Past {
     /// All that is known, for a snapshot.
     pub(crate) fn snapshot(&mut self) -> TaskRecords {
         self.sort();
-        TaskRecords {
-            state: self.state.encode_records(),
-            records: self.records.clone(),
-            places: self.places.clone(),
-            since_ns: self.since_ns,
-            lost: self.lost,
-        }
+        let (state, records, places) = (self.state.encode_records(), self.records.clone(), self.places.clone());
+        TaskRecords { state, records, places, since_ns: self.since_ns, lost: self.lost }
     }
 
     /// About how many bytes it takes.
@@ -167,11 +159,8 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn attr() -> Attr {
-        Attr {
-            sample: SampleFormat::TID | SampleFormat::TIME | SampleFormat::IDENTIFIER,
-            flags: AttrFlags::SAMPLE_ID_ALL,
-            ..Attr::default()
-        }
+        let sample = SampleFormat::TID | SampleFormat::TIME | SampleFormat::IDENTIFIER;
+        Attr { sample, flags: AttrFlags::SAMPLE_ID_ALL, ..Attr::default() }
     }
 
     fn id(time: u64) -> SampleId {

@@ -76,19 +76,9 @@ impl Plan {
         }
         let tracking = attrs::tracking(options, scope, able);
         let flags = if mode.cpu_rings.is_some() { AttrFlags::WRITE_BACKWARD } else { AttrFlags::empty() };
-        let (attrs, notes) = (Vec::new(), Vec::new());
-        let mut plan = Self {
-            events: all,
-            groups,
-            parts,
-            attrs,
-            tracking,
-            off_cpu: None,
-            regions: None,
-            flags,
-            chosen_by_us,
-            notes,
-        };
+        let (attrs, notes, off_cpu, regions) = (Vec::new(), Vec::new(), None, None);
+        let mut plan =
+            Self { events: all, groups, parts, attrs, tracking, off_cpu, regions, flags, chosen_by_us, notes };
         plan.ask(options, scope, able);
         Ok(plan)
     }
@@ -206,12 +196,8 @@ impl Plan {
 }
 
 pub(super) fn able(session: &Session) -> Able {
-    let facts = session.facts();
-    Able {
-        lost: !facts.is_older_than((6, 0)),
-        symbols: !facts.is_older_than((5, 1)),
-        precise: Machine::this().most_precise(),
-    }
+    let since = |version| !session.facts().is_older_than(version);
+    Able { lost: since((6, 0)), symbols: since((5, 1)), precise: Machine::this().most_precise() }
 }
 
 fn usual_event(options: &RecordOptions) -> EventList {

@@ -50,11 +50,11 @@ pub(super) struct MarkedRegions {
     /// How many there are in all threads together.
     open: usize,
     /// Whose name is in the file.
-    named: HashSet<RegionSlot>,
+    pub(super) named: HashSet<RegionSlot>,
     layout: SampleLayout,
     is_on: bool,
-    /// Whether marks wait behind one that is being written.
-    is_held_up: bool,
+    /// Whether marks wait behind one that is being written: they come later than others of their time.
+    pub(super) is_held_up: bool,
     /// What was taken before it was switched off.
     before: Taken,
     /// How often a region was left that was not seen to be entered, or the reverse.
@@ -117,16 +117,6 @@ impl MarkedRegions {
             self.threads.clear();
             self.open = 0;
         }
-    }
-
-    /// Whether there are marks that come later than others of their time.
-    pub(super) const fn is_held_up(&self) -> bool {
-        self.is_held_up
-    }
-
-    /// Another file is begun, which has no names yet.
-    pub(super) fn begin_file(&mut self) {
-        self.named.clear();
     }
 
     /// Takes out what the command has marked, as records; whether there may be more. At the end, all of it.
@@ -214,17 +204,9 @@ impl MarkedRegions {
         }
         let chain: Vec<u64> =
             std::iter::once(callchain::KERNEL).chain(slots.iter().map(|&slot| address(slot))).collect();
-        let task = TaskId { pid: mark.pid, tid: mark.tid };
-        let sample = OurSample {
-            id: ID,
-            task,
-            cpu: mark.cpu,
-            at_ns: mark.at_ns,
-            ns: own_ns,
-            address: 0,
-            weight: 0,
-            chain: &chain,
-        };
+        let Mark { at_ns, pid, tid, cpu, .. } = *mark;
+        let task = TaskId { pid, tid };
+        let sample = OurSample { id: ID, task, cpu, at_ns, ns: own_ns, address: 0, weight: 0, chain: &chain };
         taken.add(&sample, &self.layout, &mut self.scratch);
     }
 
@@ -233,13 +215,8 @@ impl MarkedRegions {
         // It goes to terminals.
         let name = self.table.name_of(slot).replace(char::is_control, "?");
         let name = if name.is_empty() { "[no name]" } else { &name };
-        let symbol = Ksymbol {
-            addr: address(slot) - WITHIN,
-            len: SYMBOL_BYTES,
-            ksym_type: OUT_OF_LINE,
-            flags: 0,
-            name: name.as_bytes(),
-        };
+        let (addr, name) = (address(slot) - WITHIN, name.as_bytes());
+        let symbol = Ksymbol { addr, len: SYMBOL_BYTES, ksym_type: OUT_OF_LINE, flags: 0, name };
         let empty = empty_id(&self.layout);
         let id = SampleId {
             task: empty.task.map(|_| TaskId { pid: mark.pid, tid: mark.tid }),
@@ -400,12 +377,7 @@ mod tests {
             regions.leaves(name, false);
         }
         assert_eq!(regions.chains(), [["a?[2Jb??"], ["[no name]"]]);
-        assert!(
-            MarkedRegions::new(
-                RegionTable::make("", 0).unwrap(),
-                &EventDesc { attr: Attr::default(), name: String::new(), ids: Vec::new() }
-            )
-            .is_err()
-        );
+        let desc = EventDesc { attr: Attr::default(), name: String::new(), ids: Vec::new() };
+        assert!(MarkedRegions::new(RegionTable::make("", 0).unwrap(), &desc).is_err());
     }
 }

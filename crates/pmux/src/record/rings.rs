@@ -68,10 +68,8 @@ impl Rings {
                 if !self.ring_owners.iter().any(|ring_owner| ring_owner.cpu == cpu) {
                     self.add(cpu)?;
                 }
-                self.ring_owners
-                    .iter()
-                    .filter(|ring_owner| ring_owner.cpu == cpu)
-                    .try_for_each(|ring_owner| ring_owner.lead(event))?;
+                let mut ring_owners = self.ring_owners.iter().filter(|ring_owner| ring_owner.cpu == cpu);
+                ring_owners.try_for_each(|ring_owner| ring_owner.lead(event))?;
             }
         }
         let engine = self.session.engine();

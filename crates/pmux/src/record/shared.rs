@@ -9,8 +9,7 @@
 //! **Invariant:** a number that a record carries is in the file before the record.
 
 use super::attrs::{PRIVILEGED, RecordScope, TIME_AT};
-use super::build_ids::MappedBuildIds;
-use super::drain::{LOST, MMAP2, Progress, SAMPLE, THROTTLE};
+use super::drain::{LOST, MMAP2, SAMPLE, THROTTLE};
 use super::mend::{may_have_excess, put_own};
 use super::open::{RecordMode, UNSETTLED};
 use super::plan::{Plan, able, samples_user};
@@ -29,7 +28,7 @@ use pmux_linux::Errno;
 use pmux_linux::procfs::Proc;
 use pmux_linux::shared::client::AskError;
 use pmux_linux::shared::wire::{Refusal, RefusalKind};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 /// Bytes of the ring, where the caller does not say.
@@ -162,43 +161,13 @@ impl Recorder {
                 },
             }
         };
-        let shared = Shared {
-            subscription,
-            ring_bytes,
-            wanted: Windows::default(),
-            numbers: HashSet::new(),
-            life: 0,
-            records: Vec::new(),
-        };
-        let mut recorder = Self {
-            session: session.clone(),
-            options,
-            descs: plan.descs(),
-            parts: plan.parts.clone(),
-            sampling: super::open::Switch::Off,
-            event_sets: Vec::new(),
-            absences: super::absence::Absences::default(),
-            held: Vec::new(),
-            rings: Rings::open(session, &[], None, None)?,
-            known: HashMap::new(),
-            fresh: Vec::new(),
-            groups: Vec::new(),
-            group_sizes: Vec::new(),
-            tracking_index: plan.tracking_index(),
-            notes: plan.notes,
-            build_ids: MappedBuildIds::default(),
-            progress: Progress::default(),
-            early: Vec::new(),
-            tids: tids.into_iter().collect(),
-            packing: None,
-            past: None,
-            of_machine: None,
-            cpu_came_ns: None,
-            cgroups: Vec::new(),
-            off_cpu: None,
-            regions: None,
-            shared: Some(shared),
-        };
+        let (wanted, numbers, records) = (Windows::default(), HashSet::new(), Vec::new());
+        let shared = Shared { subscription, ring_bytes, wanted, numbers, life: 0, records };
+        let mut recorder = Self::new(session, options, &plan, Rings::open(session, &[], None, None)?);
+        recorder.descs = plan.descs();
+        recorder.notes = plan.notes;
+        recorder.tids = tids.into_iter().collect();
+        recorder.shared = Some(shared);
         recorder.learn_numbers()?;
         for (event, id) in std::mem::take(&mut recorder.fresh) {
             recorder.descs[event].ids.push(id);

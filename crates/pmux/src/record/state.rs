@@ -229,14 +229,11 @@ impl TaskTable {
 mod tests {
     use super::*;
     use pmux_abi::attr::{Attr, AttrFlags, SampleFormat};
-    use pmux_abi::record::{MapKind, MapSource, Records};
+    use pmux_abi::record::{MapKind, Records};
 
     fn layout() -> SampleLayout {
-        SampleLayout::new(&Attr {
-            sample: SampleFormat::TID | SampleFormat::TIME | SampleFormat::IDENTIFIER,
-            flags: AttrFlags::SAMPLE_ID_ALL,
-            ..Attr::default()
-        })
+        let sample = SampleFormat::TID | SampleFormat::TIME | SampleFormat::IDENTIFIER;
+        SampleLayout::new(&Attr { sample, flags: AttrFlags::SAMPLE_ID_ALL, ..Attr::default() })
     }
 
     fn id() -> SampleId {
@@ -270,18 +267,8 @@ mod tests {
         }
 
         fn map(&mut self, pid: u32, addr: u64, len: u64, name: &str) -> &mut Self {
-            let mapping = Mmap2 {
-                pid,
-                tid: pid,
-                addr,
-                len,
-                pgoff: 0,
-                source: MapSource::default(),
-                prot: 5,
-                flags: 2,
-                kind: MapKind::Code,
-                filename: name.as_bytes(),
-            };
+            let (kind, filename) = (MapKind::Code, name.as_bytes());
+            let mapping = Mmap2 { pid, tid: pid, addr, len, prot: 5, flags: 2, kind, filename, ..Mmap2::default() };
             self.take(Record::Mmap2(mapping), Misc::USER)
         }
 

@@ -102,10 +102,8 @@ impl SwitchWaits {
             }
             _ => None,
         };
-        let named = recorder.tids.iter().map(|&tid| TaskId {
-            pid: Proc::system().process_of(tid).unwrap_or(tid).cast_unsigned(),
-            tid: tid.cast_unsigned(),
-        });
+        let pid_of = |tid: i32| Proc::system().process_of(tid).unwrap_or(tid).cast_unsigned();
+        let named = recorder.tids.iter().map(|&tid| TaskId { pid: pid_of(tid), tid: tid.cast_unsigned() });
         let threads = match (target, options.inherit) {
             (Target::Cpus(_), _) => SwitchTarget::All,
             (_, Inherit::Children) => SwitchTarget::WithChildren,
@@ -269,8 +267,6 @@ impl SeesWaits for SwitchWaits {
         self.until_ns = Some(pmux_linux::now_ns());
         self.recorder.disable()
     }
-
-    fn mark_running(&self) {}
 
     fn end_waits(&mut self) {
         let Some(until_ns) = self.until_ns else { return };

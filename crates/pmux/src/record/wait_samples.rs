@@ -48,13 +48,9 @@ impl WaitSamples {
     pub fn read(&self, record: &[u8]) -> Option<WaitSample> {
         let kind = *self.kinds.get(&self.layout.event_id(record)?)?;
         let Ok((Record::Sample(sample), _)) = decode_record(record, &self.layout) else { return None };
-        Some(WaitSample {
-            kind,
-            tid: sample.task?.tid,
-            time_ns: sample.time?,
-            period_ns: sample.period?,
-            is_sum: sample.callchain.is_none_or(|chain| chain.is_empty()),
-        })
+        let (tid, time_ns, period_ns) = (sample.task?.tid, sample.time?, sample.period?);
+        let is_sum = sample.callchain.is_none_or(|chain| chain.is_empty());
+        Some(WaitSample { kind, tid, time_ns, period_ns, is_sum })
     }
 
     /// When a sample was taken, of a wait or not, ns of the recording's clock; `None` of what is too short.

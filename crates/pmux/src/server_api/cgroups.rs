@@ -25,7 +25,7 @@ struct KnownCgroup {
 /// The right to count a cgroup, for as long as it lives.
 pub struct CgroupUse {
     inode: CgroupInode,
-    id: CgroupId,
+    pub(super) id: CgroupId,
     name: String,
     known: Arc<SleepLock<HashMap<CgroupInode, KnownCgroup>>>,
     session: Session,
@@ -76,10 +76,6 @@ impl CgroupUse {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    pub(super) const fn id(&self) -> CgroupId {
-        self.id
     }
 }
 

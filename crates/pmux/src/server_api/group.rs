@@ -42,7 +42,7 @@ impl ServedTarget {
             Self::Task(tid) => (ContextKey::Task(LinuxHost::task(tid)), Filter::Everything),
             Self::TaskOnCpu(tid, cpu) => (ContextKey::Task(LinuxHost::task(tid)), Filter::OnCpu(CpuId(cpu))),
             Self::Cpu(cpu) => (ContextKey::Cpu(CpuId(cpu)), Filter::Everything),
-            Self::Cgroup(ref cgroup, cpu) => (ContextKey::Cpu(CpuId(cpu)), Filter::Cgroup(cgroup.id())),
+            Self::Cgroup(ref cgroup, cpu) => (ContextKey::Cpu(CpuId(cpu)), Filter::Cgroup(cgroup.id)),
         };
         Target { context, filter }
     }
@@ -111,7 +111,7 @@ pub struct ServeError {
 }
 
 impl ServeError {
-    fn new(errno: i32, error: impl fmt::Display) -> Self {
+    pub(super) fn new(errno: i32, error: impl fmt::Display) -> Self {
         Self { index: 0, errno, text: error.to_string() }
     }
 }

@@ -22,7 +22,6 @@ pub use cgroups::Cgroups;
 pub use group::{
     CachedCount, CountSource, EventAction, NO_FILES, ServeError, ServeRequest, ServedGroup, ServedTarget, SharedFile,
 };
-pub(crate) use names::TracepointNames;
 pub use names::describe;
 pub use pmux_engine::ReadError;
 pub use pmux_engine::hw_breakpoint::Kind;

@@ -3,22 +3,17 @@
 //! **Invariant:** [`describe`] looks at nothing but the attribute; what has no name that is the same on every machine is a number.
 
 use crate::event::Generic;
+use crate::refusal::breakpoint_name;
 use crate::session::Session;
-use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
+use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::OnceLock;
-
-/// The names of this machine's tracepoints by their numbers, once a caller has asked for one. They are files in tracefs: looked
-/// through once, so one that is younger stays a number.
-#[derive(Default)]
-pub(crate) struct TracepointNames(OnceLock<HashMap<u64, String>>);
 
 impl Session {
     /// As [`describe`], with the names that tracepoints have on this machine.
     #[must_use]
     pub fn describe(&self, attr: &Attr) -> String {
-        let known = |number| self.inner.tracepoints.0.get_or_init(|| self.tracepoint_names()).get(&number).cloned();
+        let known = |number| self.inner.tracepoints.get_or_init(|| self.tracepoint_names()).get(&number).cloned();
         describe_with(attr, known)
     }
 
@@ -51,12 +46,7 @@ fn describe_with(attr: &Attr, tracepoint: impl FnOnce(u64) -> Option<String>) ->
         (Some(Generic::Cache(event)), _) => event.name(),
         (_, EventType::RAW) => format!("r{config:x}"),
         (_, EventType::TRACEPOINT) => tracepoint(config).unwrap_or_else(|| format!("tracepoint {config}")),
-        (_, EventType::BREAKPOINT) => {
-            let letters = [(breakpoint::R, 'r'), (breakpoint::W, 'w'), (breakpoint::X, 'x')];
-            let access: String =
-                letters.iter().filter(|(bit, _)| attr.bp_type & bit != 0).map(|&(_, letter)| letter).collect();
-            format!("mem:{config1:#x}/{config2}:{access}")
-        }
+        (_, EventType::BREAKPOINT) => breakpoint_name(attr),
         _ => {
             let mut name = format!("PMU {} config={config:#x}", kind.0);
             for (word, value) in [("config1", config1), ("config2", config2), ("config3", attr.config3)] {
@@ -87,6 +77,7 @@ fn describe_with(attr: &Attr, tracepoint: impl FnOnce(u64) -> Option<String>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pmux_abi::attr::breakpoint;
 
     #[test]
     fn what_has_a_name_gets_it() {

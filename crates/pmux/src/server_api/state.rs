@@ -160,14 +160,8 @@ impl Session {
             by_engine: event.pmu != KERNEL,
         });
         let user = self.engine().host().openers().user_of(share.domain.cred());
-        SharedQuestion {
-            of,
-            cpu,
-            events: counters.collect(),
-            views: share.views,
-            user,
-            records: share.domain.is_of_records(),
-        }
+        let (events, records) = (counters.collect(), share.domain.is_of_records());
+        SharedQuestion { of, cpu, events, views: share.views, user, records }
     }
 
     /// The PMU whose counters an event needs, in words.

@@ -33,53 +33,22 @@ pub(super) fn is_covered(attr: &Attr, level: i32) -> bool {
 /// counts the neighbour on the same core as well.
 const RAW: u64 = 0xf_ff84_ffff;
 
-const FLAGS: AttrFlags = AttrFlags::DISABLED
-    .union(AttrFlags::INHERIT)
-    .union(AttrFlags::INHERIT_THREAD)
-    .union(AttrFlags::INHERIT_STAT)
-    .union(AttrFlags::PINNED)
-    .union(AttrFlags::EXCLUSIVE)
-    .union(AttrFlags::EXCLUDE_USER)
-    .union(AttrFlags::EXCLUDE_KERNEL)
-    .union(AttrFlags::EXCLUDE_HV)
-    .union(AttrFlags::EXCLUDE_IDLE)
-    .union(AttrFlags::EXCLUDE_HOST)
-    .union(AttrFlags::EXCLUDE_GUEST)
-    .union(AttrFlags::EXCLUDE_CALLCHAIN_KERNEL)
-    .union(AttrFlags::EXCLUDE_CALLCHAIN_USER)
-    .union(AttrFlags::MMAP)
-    .union(AttrFlags::MMAP_DATA)
-    .union(AttrFlags::MMAP2)
-    .union(AttrFlags::BUILD_ID)
-    .union(AttrFlags::COMM)
-    .union(AttrFlags::COMM_EXEC)
-    .union(AttrFlags::TASK)
-    .union(AttrFlags::ENABLE_ON_EXEC)
-    .union(AttrFlags::REMOVE_ON_EXEC)
-    .union(AttrFlags::SAMPLE_ID_ALL)
-    .union(AttrFlags::USE_CLOCKID)
-    .union(AttrFlags::CONTEXT_SWITCH)
-    .union(AttrFlags::KSYMBOL)
-    .union(AttrFlags::BPF_EVENT)
-    .union(AttrFlags::WRITE_BACKWARD);
+/// All of these bits.
+macro_rules! all_of {
+    ($of:ident: $($bit:ident)+) => { $of::empty()$(.union($of::$bit))+ };
+}
 
-const SAMPLE: SampleFormat = SampleFormat::IP
-    .union(SampleFormat::TID)
-    .union(SampleFormat::TIME)
-    .union(SampleFormat::ADDR)
-    .union(SampleFormat::READ)
-    .union(SampleFormat::CALLCHAIN)
-    .union(SampleFormat::ID)
-    .union(SampleFormat::CPU)
-    .union(SampleFormat::PERIOD)
-    .union(SampleFormat::STREAM_ID)
-    .union(SampleFormat::REGS_USER)
-    .union(SampleFormat::STACK_USER)
-    .union(SampleFormat::WEIGHT)
-    .union(SampleFormat::WEIGHT_STRUCT)
-    .union(SampleFormat::DATA_SRC)
-    .union(SampleFormat::IDENTIFIER)
-    .union(SampleFormat::TRANSACTION);
+const FLAGS: AttrFlags = all_of!(AttrFlags:
+    DISABLED INHERIT INHERIT_THREAD INHERIT_STAT PINNED EXCLUSIVE EXCLUDE_USER EXCLUDE_KERNEL EXCLUDE_HV
+    EXCLUDE_IDLE EXCLUDE_HOST EXCLUDE_GUEST EXCLUDE_CALLCHAIN_KERNEL EXCLUDE_CALLCHAIN_USER MMAP MMAP_DATA MMAP2
+    BUILD_ID COMM COMM_EXEC TASK ENABLE_ON_EXEC REMOVE_ON_EXEC SAMPLE_ID_ALL USE_CLOCKID CONTEXT_SWITCH KSYMBOL
+    BPF_EVENT WRITE_BACKWARD
+);
+
+const SAMPLE: SampleFormat = all_of!(SampleFormat:
+    IP TID TIME ADDR READ CALLCHAIN ID CPU PERIOD STREAM_ID REGS_USER STACK_USER WEIGHT WEIGHT_STRUCT DATA_SRC
+    IDENTIFIER TRANSACTION
+);
 
 #[cfg(test)]
 mod tests {

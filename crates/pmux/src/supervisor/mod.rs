@@ -153,7 +153,7 @@ impl Running {
     /// # Errors
     /// [`Error::Wait`] where no file is left.
     pub fn take_supervisor(&mut self, session: &Session, answers: Answers) -> Result<Option<Supervisor>, Error> {
-        self.take_listener().map(|listener| Supervisor::new(listener, session, answers)).transpose()
+        self.child.take_listener().map(|listener| Supervisor::new(listener, session, answers)).transpose()
     }
 
     /// Whether a command that no session counts has ended, and how; `None` while it runs.
@@ -161,7 +161,7 @@ impl Running {
     /// # Errors
     /// [`Error::Wait`] where other code has reaped it.
     pub fn try_end(&mut self) -> Result<Option<ExitedChild>, Error> {
-        self.try_reap().map_err(Error::Wait)
+        self.child.try_wait().map_err(Error::Wait)
     }
 }
 

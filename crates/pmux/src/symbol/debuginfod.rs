@@ -38,12 +38,6 @@ impl DebuginfodFile {
     }
 }
 
-/// How a server answered.
-enum DebuginfodAnswer {
-    Here,
-    None,
-}
-
 /// A file, from where it is kept or from the first server that has it. `None` where no server is to be asked, or none has it.
 ///
 /// # Errors
@@ -67,7 +61,7 @@ pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: DebuginfodFile) ->
     for server in &sources.debuginfod {
         let url = format!("{}/buildid/{id}/{}", server.trim_end_matches('/'), what.word());
         match get(&url, &new) {
-            Ok(DebuginfodAnswer::Here) => {
+            Ok(true) => {
                 let found = File::open(&new).ok().and_then(|file| pmux_linux::build_id::of_file(&file));
                 if found.is_some_and(|found| is_same(build_id, &found)) {
                     fs::rename(&new, &file).map_err(failed)?;
@@ -75,22 +69,20 @@ pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: DebuginfodFile) ->
                 }
                 wrong = Some(format!("debuginfod: {url} is a file of another build"));
             }
-            Ok(DebuginfodAnswer::None) => {}
+            Ok(false) => {}
             Err(why) => wrong = Some(format!("debuginfod: {url}: {why}")),
         }
         let _ = fs::remove_file(&new);
     }
-    match wrong {
-        Some(why) => Err(why),
-        None => {
-            let _ = File::create(&none);
-            Ok(None)
-        }
+    if let Some(why) = wrong {
+        return Err(why);
     }
+    let _ = File::create(&none);
+    Ok(None)
 }
 
-/// Gets a file by `curl`, which knows the proxies and the certificates of this machine.
-fn get(url: &str, into: &Path) -> Result<DebuginfodAnswer, String> {
+/// Gets a file by `curl`, which knows the proxies and the certificates of this machine; `false` where the server has none.
+fn get(url: &str, into: &Path) -> Result<bool, String> {
     const CURL_HTTP_ERROR: i32 = 22;
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err("a server's address begins with http:// or https://".to_owned());
@@ -107,8 +99,8 @@ fn get(url: &str, into: &Path) -> Result<DebuginfodAnswer, String> {
     })?;
     let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
     match done.status.code() {
-        Some(0) => Ok(DebuginfodAnswer::Here),
-        Some(CURL_HTTP_ERROR) if said.contains("404") => Ok(DebuginfodAnswer::None),
+        Some(0) => Ok(true),
+        Some(CURL_HTTP_ERROR) if said.contains("404") => Ok(false),
         _ => Err(said),
     }
 }

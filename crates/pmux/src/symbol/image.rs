@@ -136,10 +136,8 @@ impl ProcessImage {
     /// Whether a file of this name, or of this name with more of a version behind it, is mapped: some libraries have no
     /// code.
     pub(super) fn has_file(&self, name: &str) -> bool {
-        let names = self.maps.iter().filter_map(|mapping| mapping.file()?.path.file_name()?.to_str());
-        names
-            .into_iter()
-            .any(|found| found.strip_prefix(name).is_some_and(|end| end.is_empty() || end.starts_with('.')))
+        let mut names = self.maps.iter().filter_map(|mapping| mapping.file()?.path.file_name()?.to_str());
+        names.any(|found| found.strip_prefix(name).is_some_and(|end| end.is_empty() || end.starts_with('.')))
     }
 
     pub(super) fn is_program(&self, file: &MappedFile) -> bool {

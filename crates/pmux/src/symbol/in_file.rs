@@ -97,10 +97,8 @@ fn address_of(module: &LoadedModule, place: &str) -> Result<u64, (String, Vec<St
                 places.map(|(_, symbol)| format!("{:#x} {}", symbol.address, module.readable(symbol))).collect();
             let more = if several.len() > MOST_LISTED { ", …" } else { "" };
             let (path, count, places) = (&module.path, several.len(), places.join(", "));
-            Err((
-                format!("{path} has {count} functions `{name}`: name one by its address ({places}{more})"),
-                Vec::new(),
-            ))
+            let why = format!("{path} has {count} functions `{name}`: name one by its address ({places}{more})");
+            Err((why, Vec::new()))
         }
     }
 }

@@ -151,13 +151,8 @@ impl JitCode {
             return Arc::default();
         };
         let (name, file) = (function.name.to_string(), Arc::clone(&line.file));
-        [ResolvedFrame {
-            function: Some(name),
-            offset: None,
-            file: Some(file),
-            line: (line.line > 0).then_some(line.line),
-        }]
-        .into()
+        let line = (line.line > 0).then_some(line.line);
+        [ResolvedFrame { function: Some(name), offset: None, file: Some(file), line }].into()
     }
 }
 

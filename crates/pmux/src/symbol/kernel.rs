@@ -130,18 +130,17 @@ impl Kernel {
     }
 
     fn symbol(&self, place: u32) -> Option<KernelSymbol<'_>> {
-        let line = SymbolLine::parse(self.text.get(place as usize..)?.split('\n').next()?)?;
-        let after = self.lines.partition_point(|(other, _)| *other <= line.address);
-        let room = self.lines.get(after).map_or(0, |(next, _)| next - line.address);
-        Some(KernelSymbol { address: line.address, room, kind: line.kind, name: line.name, module: line.module })
+        let line = self.text.get(place as usize..)?.split('\n').next()?;
+        let (address, kind, at) = head(line.as_bytes())?;
+        let rest = line.get(at..)?;
+        let (name, module) = match rest.split_once('\t') {
+            Some((name, module)) => (name, Some(module.trim().trim_matches(['[', ']']))),
+            None => (rest, None),
+        };
+        let after = self.lines.partition_point(|(other, _)| *other <= address);
+        let room = self.lines.get(after).map_or(0, |(next, _)| next - address);
+        Some(KernelSymbol { address, room, kind, name, module })
     }
-}
-
-struct SymbolLine<'t> {
-    address: u64,
-    kind: Kind,
-    name: &'t str,
-    module: Option<&'t str>,
 }
 
 /// The address of a line, its kind, and where its name begins. `None` for what is no symbol: undefined ones, and marks of the assembler.
@@ -159,18 +158,6 @@ fn head(line: &[u8]) -> Option<(u64, Kind, usize)> {
         _ => Kind::Data,
     };
     (!matches!(first, b'$' | b'\t')).then_some((address, kind, digits + 3))
-}
-
-impl<'t> SymbolLine<'t> {
-    fn parse(line: &'t str) -> Option<Self> {
-        let (address, kind, at) = head(line.as_bytes())?;
-        let rest = line.get(at..)?;
-        let (name, module) = match rest.split_once('\t') {
-            Some((name, module)) => (name, Some(module.trim().trim_matches(['[', ']']))),
-            None => (rest, None),
-        };
-        Some(Self { address, kind, name, module })
-    }
 }
 
 #[cfg(test)]

@@ -64,11 +64,7 @@ impl LoadedModule {
     }
 
     /// Its debugging information, where it has any.
-    pub(super) fn debug(&mut self) -> Option<&Debug> {
-        self.debug_mut().map(|debug| &*debug)
-    }
-
-    fn debug_mut(&mut self) -> Option<&mut Debug> {
+    fn debug(&mut self) -> Option<&mut Debug> {
         if let Some((file, path)) = self.source.take() {
             let sections = Sections::of(file);
             let shared = sections.shared_part().and_then(|(name, id)| files::shared(&path, &name, &id, &self.folder));
@@ -85,7 +81,7 @@ impl LoadedModule {
 
     /// As [`LoadedModule::frames`] for each of many addresses, on as many CPUs as there are.
     pub(super) fn frames_of_each(&mut self, addresses: &[u64]) -> Vec<Vec<ResolvedFrame>> {
-        let Some(debug) = self.debug_mut() else { return addresses.iter().map(|&at| self.frames(at)).collect() };
+        let Some(debug) = self.debug() else { return addresses.iter().map(|&at| self.frames(at)).collect() };
         let found = debug.frames_of_each(addresses);
         addresses.iter().zip(found).map(|(&at, frames)| self.with_symbol(at, frames)).collect()
     }

@@ -46,17 +46,8 @@ impl FileCode {
             Some(cache) if !build_id.is_empty() => FileAnswers::load(cache, &sources.key(&build_id)),
             _ => FileAnswers::default(),
         };
-        Self {
-            sources: sources.clone(),
-            path: path.to_owned(),
-            pid,
-            until,
-            build_id,
-            module: None,
-            remark: None,
-            kept,
-            names: HashMap::new(),
-        }
+        let (sources, path, names) = (sources.clone(), path.to_owned(), HashMap::new());
+        Self { sources, path, pid, until, build_id, module: None, remark: None, kept, names }
     }
 
     /// The file, if it is there.

@@ -231,15 +231,12 @@ fn kept_of_this(id: KernelId<'_>) -> Option<(Kernel, Current)> {
 
 /// A list of a kernel that perf has kept.
 fn kept(build_id: &[u8]) -> Option<Kernel> {
-    let list = list_at(&copy_of_perf(build_id, "kallsyms")?)?;
-    Some(Kernel::parse(list)).filter(|kernel| kernel.hidden.is_none())
-}
-
-/// A list of symbols that was kept. Neither a pipe nor a device is opened, and no list is larger.
-fn list_at(path: &Path) -> Option<Vec<u8>> {
+    /// No list is larger.
     const LARGEST_BYTES: u64 = 256 << 20;
-    std::fs::metadata(path).ok().filter(|found| found.is_file() && found.len() <= LARGEST_BYTES)?;
-    std::fs::read(path).ok()
+    let path = copy_of_perf(build_id, "kallsyms")?;
+    // Neither a pipe nor a device is opened.
+    std::fs::metadata(&path).ok().filter(|found| found.is_file() && found.len() <= LARGEST_BYTES)?;
+    Some(Kernel::parse(std::fs::read(path).ok()?)).filter(|kernel| kernel.hidden.is_none())
 }
 
 /// Where distributions put the image of a kernel with its debugging information.

@@ -93,11 +93,8 @@ impl Symbolizer {
     ///
     /// A process of which nothing is remembered begins with what is mapped now, or with nothing if it has ended.
     pub fn note(&mut self, pid: i32, mapping: Mapping) {
-        let image = self.images.entry(pid).or_insert_with(|| match ProcessImage::read(pid) {
-            Ok(image) => image,
-            Err(_) => ProcessImage::empty(pid),
-        });
-        image.add(mapping);
+        let now = || ProcessImage::read(pid).unwrap_or_else(|_| ProcessImage::empty(pid));
+        self.images.entry(pid).or_insert_with(now).add(mapping);
     }
 
     /// Forgets what was mapped into a process: it has executed another program, or its number is another's now.
@@ -145,11 +142,8 @@ impl Symbolizer {
     #[must_use]
     pub fn may_return_to(&self, pid: i32, address: u64) -> bool {
         let call = address.saturating_sub(1);
-        address >= kernel::LOWEST
-            || self
-                .images
-                .get(&pid)
-                .is_none_or(|image| image.mapping(call).is_some_and(|mapping| mapping.rights.execute))
+        let is_code = |image: &ProcessImage| image.mapping(call).is_some_and(|mapping| mapping.rights.execute);
+        address >= kernel::LOWEST || self.images.get(&pid).is_none_or(is_code)
     }
 
     /// What stands at an address of a process; `None` where nothing is mapped.
@@ -206,13 +200,9 @@ impl Symbolizer {
         if let Some(elf) = own
             && let Some(symbol) = elf.symbols.at(place.module_address)
         {
+            let function = Some(names::brief(elf.symbols.name(symbol)));
             let offset = Some(place.module_address - symbol.address);
-            place.frames[0] = ResolvedFrame {
-                function: Some(names::brief(elf.symbols.name(symbol))),
-                offset,
-                file: None,
-                line: None,
-            };
+            place.frames[0] = ResolvedFrame { function, offset, file: None, line: None };
         }
     }
 

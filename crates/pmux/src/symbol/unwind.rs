@@ -28,7 +28,6 @@ pub(crate) struct CallFrames {
     code: InstructionSource,
 }
 
-/// Where instructions are read.
 enum InstructionSource {
     File(File),
     Memory(Vec<u8>),
@@ -94,21 +93,16 @@ impl CallFrames {
 
     /// Whether the code at a place in the file returns from a signal handler: it was not called, and what it returns to has not called.
     pub(crate) fn is_trampoline(&self, offset: u64) -> bool {
-        TRAMPOLINES.iter().any(|wanted| {
-            let mut found = [0; 16];
-            let found = &mut found[..wanted.len()];
-            let read = match &self.code {
-                InstructionSource::File(file) => file.read_exact_at(found, offset).is_ok(),
-                InstructionSource::Memory(bytes) => {
-                    usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).is_some_and(|code| {
-                        code.get(..found.len()).is_some_and(|code| {
-                            found.copy_from_slice(code);
-                            true
-                        })
-                    })
-                }
-            };
-            read && found == *wanted
+        TRAMPOLINES.iter().any(|wanted| match &self.code {
+            InstructionSource::File(file) => {
+                let mut found = [0; 16];
+                let found = &mut found[..wanted.len()];
+                file.read_exact_at(found, offset).is_ok() && found == *wanted
+            }
+            InstructionSource::Memory(bytes) => {
+                let code = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
+                code.is_some_and(|code| code.starts_with(wanted))
+            }
         })
     }
 }

@@ -14,6 +14,7 @@
 use super::entry::{TreeRecord, TreeRecordKind, entry};
 use super::view::{Layout, Loss, ProcessTree, TaskNames};
 use crate::error::Error;
+use crate::ring_owner::CLOCK_MONOTONIC;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat, SampleFormat, Wakeup};
 use pmux_abi::record::SampleLayout;
@@ -37,8 +38,6 @@ pub(super) const LAG: Nanos = Nanos(2_000_000);
 const LONGEST_RECORD: u64 = 128;
 /// Bytes of the longest record of a mapping: a path, and what all records have.
 const LONGEST_MAPPING: u64 = 4096 + 128;
-/// `CLOCK_MONOTONIC`, so that times compare with ours.
-const CLOCK_MONOTONIC: i32 = 1;
 
 pub(crate) struct TreeFollower {
     events: Events,
@@ -97,11 +96,6 @@ fn with_ring(attr: Attr, pages: u32) -> Attr {
     Attr { wakeup: Wakeup::Bytes(pages * 1024), ..attr }
 }
 
-fn tracking_attr(pages: u32) -> Attr {
-    let records = AttrFlags::TASK | AttrFlags::COMM | AttrFlags::COMM_EXEC | AttrFlags::MMAP;
-    with_ring(dummy(AttrFlags::INHERIT | records), pages)
-}
-
 /// An event of the root task that only holds a ring: a counting event that is inherited and follows its tasks to every
 /// CPU can't be mapped itself.
 ///
@@ -140,14 +134,12 @@ impl Events {
         (tracking, reporting): (u32, u32),
     ) -> Result<Self, Error> {
         let engine = session.engine();
-        let (tracking, holder) = (tracking_attr(tracking), holder_attr(reporting));
+        let records = AttrFlags::TASK | AttrFlags::COMM | AttrFlags::COMM_EXEC | AttrFlags::MMAP;
+        let tracking = with_ring(dummy(AttrFlags::INHERIT | records), tracking);
+        let holder = holder_attr(reporting);
         let refused = |error, attr| Error::Refused(vec![session.refusal(error, attr, TargetKind::Task(Whose::Own))]);
-        let request = SetRequest {
-            groups: vec![GroupSpec::single(KERNEL, tracking)],
-            scope: SetScope::Task(root),
-            mask: engine.online(),
-            absent: Absent::Refuse,
-        };
+        let (groups, mask) = (vec![GroupSpec::single(KERNEL, tracking)], engine.online());
+        let request = SetRequest { groups, scope: SetScope::Task(root), mask, absent: Absent::Refuse };
         let set = engine.open_set(request).map_err(|error| refused(error.error, &tracking))?;
         let mut events = Self { session: session.clone(), tracking: set, holders: Vec::new() };
         for _ in 0..counting {

@@ -85,6 +85,7 @@ struct TaskName {
 }
 
 /// What the engine doesn't know of its relatives.
+#[derive(Default)]
 pub(super) struct TaskNames {
     root_pid: i32,
     root_name: String,
@@ -114,17 +115,7 @@ struct Replaced {
 
 impl TaskNames {
     pub(super) fn new(root_pid: i32) -> Self {
-        Self {
-            root_pid,
-            root_name: String::new(),
-            root_started: None,
-            by_task: HashMap::new(),
-            threads: HashMap::new(),
-            merged: HashMap::new(),
-            replaced: HashMap::new(),
-            loading: HashSet::new(),
-            ended_by_exec: HashSet::new(),
-        }
+        Self { root_pid, ..Self::default() }
     }
 
     /// A fork was seen. A child has its parent's name until it gets another one.
@@ -278,8 +269,8 @@ impl TaskNames {
                 process.counts.fill(None);
             }
         }
-        let tree = self.complete(processes, tallies, layout, now);
-        ProcessTree { lost_records: missing, reporting, ..tree }
+        let (totals, unattributed) = complete(&mut processes, tallies, layout);
+        ProcessTree { processes, totals, unattributed, lost_records: missing, reporting, read_at: now }
     }
 
     fn process(&self, first: FamilyTaskId, born: Nanos, layout: &Layout<'_>) -> Process {
@@ -300,40 +291,37 @@ impl TaskNames {
             ended_by_exec: layout.mappings == Loss::None && self.ended_by_exec.contains(&first),
         }
     }
+}
 
-    /// Adds what no record says: the root's own part, and the totals.
-    fn complete(
-        &self,
-        mut processes: Vec<Process>,
-        tallies: &[FamilyTally],
-        layout: &Layout<'_>,
-        now: Nanos,
-    ) -> ProcessTree {
-        let mut known = layout.blank();
-        for process in &processes {
-            for (sum, count) in known.iter_mut().zip(&process.counts) {
-                if let (Some(sum), Some(count)) = (sum, count) {
-                    *sum += *count;
-                }
+/// Adds what no record says, the root's own part. Answers the totals, and what of them is in no process.
+fn complete(
+    processes: &mut [Process],
+    tallies: &[FamilyTally],
+    layout: &Layout<'_>,
+) -> (Vec<Option<Count>>, Vec<Option<Count>>) {
+    let mut known = layout.blank();
+    for process in &*processes {
+        for (sum, count) in known.iter_mut().zip(&process.counts) {
+            if let (Some(sum), Some(count)) = (sum, count) {
+                *sum += *count;
             }
         }
-        let mut totals = layout.blank();
-        let mut unattributed = layout.blank();
-        for (&column, tally) in layout.columns.iter().zip(tallies) {
-            totals[column] = Some(tally.total);
-            unattributed[column] = Some(tally.retired.less(&known[column].unwrap_or_default()));
-            if let Some(own) = processes.first_mut().and_then(|root| root.counts[column].as_mut()) {
-                *own += tally.own;
-            }
-        }
-        let all_reported = processes.iter().all(|process| process.complete);
-        if let Some(root) = processes.first_mut() {
-            // What is missing elsewhere stands in the root's part.
-            root.complete = all_reported;
-        }
-        let reporting = Reporting::default();
-        ProcessTree { processes, totals, unattributed, lost_records: 0, reporting, read_at: now }
     }
+    let mut totals = layout.blank();
+    let mut unattributed = layout.blank();
+    for (&column, tally) in layout.columns.iter().zip(tallies) {
+        totals[column] = Some(tally.total);
+        unattributed[column] = Some(tally.retired.less(&known[column].unwrap_or_default()));
+        if let Some(own) = processes.first_mut().and_then(|root| root.counts[column].as_mut()) {
+            *own += tally.own;
+        }
+    }
+    let all_reported = processes.iter().all(|process| process.complete);
+    if let Some(root) = processes.first_mut() {
+        // What is missing elsewhere stands in the root's part.
+        root.complete = all_reported;
+    }
+    (totals, unattributed)
 }
 
 /// Judges the kernel by what it did: its version alone does not tell what a distribution has mended.

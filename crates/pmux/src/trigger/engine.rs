@@ -57,7 +57,7 @@ pub(super) struct TriggerEngine {
     happenings: Vec<Happening>,
 }
 
-fn nanos(span: Duration) -> Nanos {
+pub(super) fn nanos(span: Duration) -> Nanos {
     Nanos(crate::units::nanos(span))
 }
 

@@ -126,10 +126,10 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number { quantity: LevelQuantity::Rate(event), value, comparison, limit } => {
-                write!(f, "rate({event}) is {}/s ({comparison} {limit}/s)", Rounded(*value))
+                write!(f, "rate({event}) is {}/s ({comparison} {limit}/s)", rounded(*value))
             }
             Self::Number { quantity: LevelQuantity::Ratio(event, of), value, comparison, limit } => {
-                write!(f, "{event} / {of} is {} ({comparison} {limit})", Rounded(*value))
+                write!(f, "{event} / {of} is {} ({comparison} {limit})", rounded(*value))
             }
             Self::Pressure(pressure) => write!(f, "{pressure}"),
             Self::Hit(TriggerHit { what, pid, tid, cpu, .. }) => {
@@ -143,11 +143,7 @@ impl fmt::Display for Reason {
 }
 
 /// A number with as many digits as a reader needs.
-struct Rounded(f64);
-
-impl fmt::Display for Rounded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = if self.0.abs() >= 100.0 { 0 } else { 3 };
-        write!(f, "{:.digits$}", self.0)
-    }
+fn rounded(number: f64) -> String {
+    let digits = if number.abs() >= 100.0 { 0 } else { 3 };
+    format!("{number:.digits$}")
 }

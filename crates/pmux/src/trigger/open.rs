@@ -51,12 +51,8 @@ impl<'a> SourceOpener<'a> {
             sources.into_iter().map(|source| Box::new(source) as Box<dyn Live>)
         }
         let hits = all(self.tracepoints.into_iter().map(|(_, _, source)| source));
-        let hits = hits.chain(all(self.addresses));
-        hits.chain(all(self.stalls))
-            .chain(all(self.endings))
-            .chain(all(self.signalled))
-            .chain(all(self.lines))
-            .collect()
+        let hits = hits.chain(all(self.addresses)).chain(all(self.stalls));
+        hits.chain(all(self.endings)).chain(all(self.signalled)).chain(all(self.lines)).collect()
     }
 
     /// Has a term listen to a source.
@@ -179,20 +175,15 @@ impl<'a> SourceOpener<'a> {
 
     fn line(&mut self, line: &LineFilter, term_id: TermId) -> Result<(), String> {
         if self.lines.is_none() {
-            let input = match self.input.take() {
-                Some(input) => input,
-                None => {
-                    let input = std::io::stdin().as_fd().try_clone_to_owned();
-                    input.map_err(|error| format!("the standard input can't be read: {error}"))?
-                }
-            };
+            let input = self.input.take().map_or_else(|| std::io::stdin().as_fd().try_clone_to_owned(), Ok);
+            let input = input.map_err(|error| format!("the standard input can't be read: {error}"))?;
             self.lines = Some(LineInput::new(input));
         }
         self.lines.as_mut().map_or(Ok(()), |lines| lines.add(term_id, line))
     }
 
     fn address(&mut self, wanted: &AddressSpec, term_id: TermId) -> Result<(), String> {
-        if let Some(known) = self.addresses.iter_mut().find(|known| known.wanted() == wanted) {
+        if let Some(known) = self.addresses.iter_mut().find(|known| known.wanted == *wanted) {
             known.term_ids.push(term_id);
             return Ok(());
         }

@@ -39,16 +39,11 @@ impl Commands {
     /// Reaps those that have ended, and says how.
     pub fn reap(&mut self) -> Vec<(String, io::Result<ExitStatus>)> {
         let mut ended = Vec::new();
-        self.running.retain_mut(|(command, child)| match child.try_wait() {
-            Ok(None) => true,
-            Ok(Some(status)) => {
-                ended.push((command.clone(), Ok(status)));
-                false
-            }
-            Err(error) => {
-                ended.push((command.clone(), Err(error)));
-                false
-            }
+        self.running.retain_mut(|(command, child)| {
+            let end = child.try_wait().transpose();
+            let runs = end.is_none();
+            ended.extend(end.map(|how| (command.clone(), how)));
+            runs
         });
         ended
     }

@@ -8,6 +8,7 @@
 //!
 //! **Invariant:** a set is on as a whole or off as a whole; what can't be switched on stays off, and is said.
 
+use super::engine::nanos;
 use super::events::TriggerEvent;
 use super::language::{Action, Rule, Switching};
 use crate::counters::Counters;
@@ -16,7 +17,6 @@ use crate::session::Session;
 use pmux_engine::engine::SwitchError;
 use pmux_engine::event_set::{Member, Position, SwitchRequest};
 use pmux_engine::{EventSetId, Nanos};
-use std::time::Duration;
 
 /// Sets of events by name.
 ///
@@ -151,8 +151,4 @@ impl Drop for EventSets {
     fn drop(&mut self) {
         self.sets.iter().for_each(|(_, set)| self.session.engine().dissolve(*set));
     }
-}
-
-fn nanos(span: Duration) -> Nanos {
-    Nanos(crate::units::nanos(span))
 }

@@ -224,10 +224,7 @@ impl Triggers {
         loop {
             let mut waiter = Waiter::new();
             self.watch(&mut waiter, Token(0));
-            let deadline = match (self.deadline(), until) {
-                (Some(own), Some(until)) => Some(own.min(until)),
-                (own, until) => own.or(until),
-            };
+            let deadline = self.deadline().into_iter().chain(until).min();
             let wakes = waiter.wait(deadline).map_err(Error::Wait)?;
             let events = self.take(&wakes, Token(0));
             if !events.is_empty() || until.is_some_and(|until| Instant::now() >= until) {

@@ -11,7 +11,7 @@
 //!
 //! **Invariant:** after an error nothing of the request is open.
 
-use super::probe::{ArmedTwice, WatchProbe};
+use super::probe::WatchProbe;
 use super::rings::{Load, WatchRecordKind, WatchRings, with_records};
 use super::shortage::RegisterTarget;
 use super::threads::{PiecesToOpen, Roll, TasksToWatch, ThreadRefusal, open_apart, open_together};
@@ -61,10 +61,7 @@ impl CountedBy {
     /// Where hits are only counted, and each has its register for itself, nothing is asked of a counter that others don't have.
     pub(super) fn of(session: &Session, options: &WatchOptions) -> Self {
         let only_counts = options.detail == WatchDetail::Counts && options.sharing == RegisterSharing::Refuse;
-        match only_counts.then(|| session.engine().host().find_service()).flatten() {
-            Some(_) => Self::AnyHolder,
-            None => Self::Watch,
-        }
+        if only_counts && session.engine().host().find_service().is_some() { Self::AnyHolder } else { Self::Watch }
     }
 }
 
@@ -98,12 +95,12 @@ impl Watch {
             return Err(self.session.with_file_numbers(error, self.files_of(target)));
         }
         let now = self.session.engine().host().now();
-        let twice = if self.late.is_empty() { ArmedTwice::None } else { ArmedTwice::Some };
+        let are_armed_once = self.late.is_empty();
         for watched in self.watched.iter_mut().skip(first) {
             watched.armed_at = Some(now);
             // Before that all hits are to be seen, so that it is known which were too early.
             if let Some(probe) = &self.probe {
-                probe.judge(watched, twice);
+                probe.judge(watched, are_armed_once);
             }
         }
         let kept = self.registers == Registers::Kept && self.counters() == self.pmu;
@@ -157,10 +154,9 @@ impl Watch {
     /// mappings.
     pub(super) fn events(&self, first: usize, tasks: bool, reporter: HitReporter) -> Vec<(WatchPiece, Attr)> {
         let pieces = self.watched.iter().skip(first).flat_map(|watched| {
-            watched
-                .pieces
-                .iter()
-                .map(|&piece| (piece, Event::breakpoint(piece.address, piece.len, watched.watch_target.access).attr))
+            let access = watched.watch_target.access;
+            let event = move |&piece: &WatchPiece| (piece, Event::breakpoint(piece.address, piece.len, access).attr);
+            watched.pieces.iter().map(event)
         });
         let mut events: Vec<_> = pieces
             .map(|(piece, mut attr)| {
@@ -197,10 +193,8 @@ impl Watch {
 
     /// Whose counters the next events are: others than the watch's own know of nothing but counting.
     fn counters(&self) -> PmuId {
-        match self.counted_by {
-            CountedBy::AnyHolder if self.options.detail == WatchDetail::Counts => KERNEL,
-            _ => self.pmu,
-        }
+        let only_counts = self.options.detail == WatchDetail::Counts;
+        if only_counts && self.counted_by == CountedBy::AnyHolder { KERNEL } else { self.pmu }
     }
 
     /// Frames of the call chain that events write themselves.
@@ -215,7 +209,7 @@ impl Watch {
             let load = if counts { Load::SomeHits } else { Load::EachHit };
             let mut attr = Attr::default();
             with_records(&mut attr, self.max_stack());
-            let rings = WatchRings::open(&self.session, self.pmu, &cpus, &attr, load)?;
+            let rings = WatchRings::open(&self.session, self.pmu, &cpus, attr, load)?;
             if let Some(probe) = &mut self.probe {
                 probe.connect(&rings);
             }
@@ -388,8 +382,8 @@ impl Watch {
     /// Why it was not armed, in words.
     fn refused(&self, place: RegisterTarget, events: &[(WatchPiece, Attr)], index: usize, error: OpenError) -> Error {
         let Some((piece, attr)) = events.get(index) else { return Error::Options("nothing was to be watched") };
-        let name =
-            self.watched.get(piece.watch_target).map(|watched| watched.watch_target.name.clone()).unwrap_or_default();
+        let target = self.watched.get(piece.watch_target).map(|watched| &watched.watch_target);
+        let name = target.map(|target| target.name.clone()).unwrap_or_default();
         if error.errno() == ENOSPC {
             return Error::Shortage(Box::new(Shortage::of(place, name, index, events.len(), Some(error))));
         }
@@ -398,10 +392,7 @@ impl Watch {
             RegisterTarget::Cpu(cpu) => TargetKind::Cpu(cpu.0),
         };
         let mut refusal = self.session.refusal(error, attr, kind);
-        let kernel_code = self
-            .watched
-            .get(piece.watch_target)
-            .is_some_and(|watched| watched.watch_target.is_in_kernel() && watched.watch_target.is_code());
+        let kernel_code = target.is_some_and(|target| target.is_in_kernel() && target.is_code());
         if kernel_code && error.errno() == EINVAL {
             "this kernel does not let a program wait for executions of its own code there: it was built without kprobes \
              (CONFIG_KPROBES), or the function is one that can't be probed"
@@ -431,12 +422,8 @@ impl Watch {
             for watch_target in first..self.watched.len() {
                 let Some((value, _)) = self.look_at(pid, watch_target) else { continue };
                 if let Some(probe) = &self.probe {
-                    probe.stood(
-                        pid,
-                        self.watched[watch_target].watch_target.address,
-                        value,
-                        self.session.engine().host().now(),
-                    );
+                    let address = self.watched[watch_target].watch_target.address;
+                    probe.stood(pid, address, value, self.session.engine().host().now());
                 }
             }
         }

@@ -191,33 +191,19 @@ struct FollowedProcess {
 #[derive(Debug)]
 enum OpenBreakpoints {
     /// One event, on all of these threads.
-    Tasks {
-        tids: Vec<i32>,
-        watch_target: usize,
-        group: GroupId,
-        event: EventId,
-        reporter: HitReporter,
-    },
-    Cpus {
-        watch_targets: Vec<usize>,
-        set: SetId,
-    },
+    Tasks { tids: Vec<i32>, watch_target: usize, group: GroupId, event: EventId, reporter: HitReporter },
+    /// The events of all, on CPUs.
+    Cpus { watch_targets: Vec<usize>, set: SetId },
 }
 
 impl OpenBreakpoints {
     fn tids(&self) -> impl Iterator<Item = i32> {
-        let tids = match self {
-            Self::Tasks { tids, .. } => &tids[..],
-            Self::Cpus { .. } => &[],
-        };
+        let tids = if let Self::Tasks { tids, .. } = self { &tids[..] } else { &[] };
         tids.iter().copied()
     }
 
     fn group(&self) -> Option<GroupId> {
-        match self {
-            Self::Tasks { group, .. } => Some(*group),
-            Self::Cpus { .. } => None,
-        }
+        if let Self::Tasks { group, .. } = self { Some(*group) } else { None }
     }
 }
 

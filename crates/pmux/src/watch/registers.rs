@@ -52,18 +52,11 @@ pub(super) fn registers(
     // One by one: what is refused for other reasons than want of registers would be so in its turn, too.
     for attr in &wanted {
         if granted(std::slice::from_ref(attr))? == 0 {
-            let name = watch_targets
-                .iter()
-                .find(|watch_target| watch_target.address <= attr.config1)
-                .map(|watch_target| watch_target.name.clone());
-            let tid = match place.context {
-                ContextKey::Task(task) => i32::try_from(task.0).ok(),
-                ContextKey::Cpu(_) => None,
-            };
-            let at = tid.map_or_else(
-                || RegisterTarget::Cpu(place.bound_to().unwrap_or(CpuId(0))),
-                |tid| RegisterTarget::Thread(tid, Whose::Other),
-            );
+            let found = watch_targets.iter().find(|watch_target| watch_target.address <= attr.config1);
+            let name = found.map(|found| found.name.clone());
+            let tid = if let ContextKey::Task(task) = place.context { i32::try_from(task.0).ok() } else { None };
+            let cpu = RegisterTarget::Cpu(place.bound_to().unwrap_or(CpuId(0)));
+            let at = tid.map_or(cpu, |tid| RegisterTarget::Thread(tid, Whose::Other));
             // Taking turns on none is no use.
             return Err(Error::Shortage(Box::new(Shortage::of(at, name.unwrap_or_default(), 0, 1, None))));
         }
@@ -101,10 +94,7 @@ fn granted(session: &Session, place: EngineTarget, attrs: &[Attr]) -> Result<usi
             Ok(event) => opened.push(event),
             Err(error) if error.errno() == ENOSPC => break,
             Err(error) => {
-                let kind = match place.bound_to() {
-                    Some(cpu) => TargetKind::Cpu(cpu.0),
-                    None => TargetKind::Task(Whose::Other),
-                };
+                let kind = place.bound_to().map_or(TargetKind::Task(Whose::Other), |cpu| TargetKind::Cpu(cpu.0));
                 result = Err(Error::Refused(vec![session.refusal(error, &attr, kind)]));
                 break;
             }

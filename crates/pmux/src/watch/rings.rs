@@ -36,10 +36,8 @@ pub(super) struct WatchRecord {
 impl WatchRecord {
     /// Which process executes another program, and when.
     pub(super) fn exec(&self) -> Option<(i32, Nanos)> {
-        match self.what {
-            WatchRecordKind::Name { pid, cause: CommCause::Exec, .. } => Some((pid, self.at)),
-            _ => None,
-        }
+        let WatchRecordKind::Name { pid, cause: CommCause::Exec, .. } = self.what else { return None };
+        Some((pid, self.at))
     }
 }
 
@@ -126,29 +124,19 @@ pub(super) fn with_records(attr: &mut Attr, max_stack: u16) {
 
 impl WatchRings {
     /// Maps a ring for each of these CPUs and makes it the ring owner of `watch` there. `attr` is that of the breakpoints.
-    pub(super) fn open(
-        session: &Session,
-        watch: PmuId,
-        cpus: &[CpuId],
-        attr: &Attr,
-        load: Load,
-    ) -> Result<Self, Error> {
+    pub(super) fn open(session: &Session, watch: PmuId, cpus: &[CpuId], attr: Attr, load: Load) -> Result<Self, Error> {
         let mut refused = Errno::ENOMEM;
         for pages in sizes(cpus.len(), page_bytes(), load) {
             let mut rings =
-                Self { session: session.clone(), ring_owners: Vec::new(), pages, layout: SampleLayout::new(attr) };
+                Self { session: session.clone(), ring_owners: Vec::new(), pages, layout: SampleLayout::new(&attr) };
             // All in one size, or the first would take what the last ones need.
-            match rings.add_all(watch, cpus) {
+            match cpus.iter().try_for_each(|&cpu| rings.add(watch, cpu)) {
                 Ok(()) => return Ok(rings),
                 Err(Error::Ring { errno, .. }) => refused = errno,
                 Err(error) => return Err(error),
             }
         }
         Err(Error::Ring { what: "mapping a ring for hits", errno: refused })
-    }
-
-    fn add_all(&mut self, watch: PmuId, cpus: &[CpuId]) -> Result<(), Error> {
-        cpus.iter().try_for_each(|&cpu| self.add(watch, cpu))
     }
 
     pub(super) fn add(&mut self, watch: PmuId, cpu: CpuId) -> Result<(), Error> {
@@ -166,10 +154,8 @@ impl WatchRings {
 
     /// Leads an event that was opened without a ring owner into the ring of its CPU.
     pub(super) fn lead(&self, event: pmux_engine::EventId, cpu: CpuId) -> Result<(), Error> {
-        self.ring_owners
-            .iter()
-            .find(|ring_owner| ring_owner.cpu == cpu)
-            .map_or(Ok(()), |ring_owner| ring_owner.lead(event))
+        let ring_owner = self.ring_owners.iter().find(|ring_owner| ring_owner.cpu == cpu);
+        ring_owner.map_or(Ok(()), |ring_owner| ring_owner.lead(event))
     }
 
     /// What becomes readable when a ring fills up.
@@ -215,13 +201,12 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<(Option<Nanos>, W
             let mode = RecordHeader::decode(bytes).map(|header| header.misc.cpu_mode());
             let task = sample.task.unwrap_or_default();
             let ip = sample.ip.unwrap_or_default();
-            let by = match sample.raw {
-                Some(raw) => SeenBy::Program(HitSample::decode(raw).ok_or(())?),
-                None => SeenBy::Event(sample.identifier.unwrap_or_default()),
-            };
-            let address = match by {
-                SeenBy::Program(hit_sample) => hit_sample.address,
-                SeenBy::Event(_) => sample.addr.unwrap_or_default(),
+            let (by, address, stands_for) = match sample.raw {
+                Some(raw) => {
+                    let seen = HitSample::decode(raw).ok_or(())?;
+                    (SeenBy::Program(seen), seen.address, seen.stands_for)
+                }
+                None => (SeenBy::Event(sample.identifier.unwrap_or_default()), sample.addr.unwrap_or_default(), 1),
             };
             let hit = Hit {
                 at: Nanos(sample.time.unwrap_or_default()),
@@ -234,10 +219,7 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<(Option<Nanos>, W
                 side: side(mode.unwrap_or(CpuMode::Unknown)),
                 callers: callers(ip, sample.callchain.into_iter().flat_map(|chain| chain.iter())),
                 value: HitValue::Unreadable,
-                stands_for: match by {
-                    SeenBy::Program(hit_sample) => hit_sample.stands_for,
-                    SeenBy::Event(_) => 1,
-                },
+                stands_for,
             };
             return Ok(Some((sample.time.map(Nanos), WatchRecordKind::Hit(Box::new(SeenHit { hit, by })))));
         }
@@ -260,10 +242,8 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<(Option<Nanos>, W
 }
 
 const fn side(mode: CpuMode) -> HitSide {
-    match mode {
-        CpuMode::Kernel | CpuMode::GuestKernel | CpuMode::Hypervisor => HitSide::Kernel,
-        _ => HitSide::User,
-    }
+    let in_kernel = matches!(mode, CpuMode::Kernel | CpuMode::GuestKernel | CpuMode::Hypervisor);
+    if in_kernel { HitSide::Kernel } else { HitSide::User }
 }
 
 /// A call chain without its marks and without the instruction itself.

@@ -158,11 +158,7 @@ impl Watch {
         for (index, entry) in self.pending.iter().enumerate().skip(fresh) {
             let WatchRecordKind::Hit(seen) = &entry.what else { continue };
             let Some(watch_target) = self.target_at(seen.hit.address) else { continue };
-            let pid = if self.watched.get(watch_target).is_some_and(|watched| watched.watch_target.is_in_kernel()) {
-                0
-            } else {
-                seen.hit.pid
-            };
+            let pid = if self.watched[watch_target].watch_target.is_in_kernel() { 0 } else { seen.hit.pid };
             places.entry((pid, watch_target)).or_default().push(index);
         }
         for indices in places.values_mut() {
@@ -172,10 +168,8 @@ impl Watch {
     }
 
     fn pending_hit(&mut self, index: usize) -> Option<&mut SeenHit> {
-        match &mut self.pending.get_mut(index)?.what {
-            WatchRecordKind::Hit(seen) => Some(seen),
-            _ => None,
-        }
+        let WatchRecordKind::Hit(seen) = &mut self.pending.get_mut(index)?.what else { return None };
+        Some(seen)
     }
 
     /// Reads the data behind the newest hit of each process on each spot, and says of the others that they were overtaken.
@@ -229,10 +223,8 @@ impl Watch {
                 } else if Some(index) == newest && after.is_none() {
                     let looked = self.look_at(pid, watch_target);
                     let late = self.session.engine().host().now().since(at);
-                    if let (
-                        Some((now, _)),
-                        Some(SeenHit { hit: Hit { value: HitValue::Found { after, .. }, .. }, .. }),
-                    ) = (looked, self.pending_hit(index))
+                    if let (Some((now, _)), Some(seen)) = (looked, self.pending_hit(index))
+                        && let HitValue::Found { after, .. } = &mut seen.hit.value
                     {
                         *after = Some((now, late));
                     }

@@ -127,12 +127,9 @@ pub(super) fn open_apart(
         Ok(many) => many,
         Err(one) => return Err(ThreadRefusal { tid: tids[one.target], index: one.index, error: one.error }),
     };
-    let held = opened.iter().map(|one| OpenBreakpoints::Tasks {
-        tids: vec![tids[one.target]],
-        watch_target: wanted.pieces[one.index].watch_target,
-        group: one.group,
-        event: one.leader,
-        reporter,
+    let held = opened.iter().map(|one| {
+        let (tids, watch_target) = (vec![tids[one.target]], wanted.pieces[one.index].watch_target);
+        OpenBreakpoints::Tasks { tids, watch_target, group: one.group, event: one.leader, reporter }
     });
     let gone = left_out.iter().filter(|one| one.error.errno() == ESRCH);
     Ok((held.collect(), gone.map(|one| (tids[one.target], one.error)).collect()))

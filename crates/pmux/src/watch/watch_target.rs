@@ -167,17 +167,12 @@ mod tests {
 
     #[test]
     fn what_cant_be_is_a_sentence() {
-        assert_eq!(
-            watch_target(16, 0, Access::WRITE).pieces(0),
-            Err(WatchTargetError::Empty { name: "it".to_owned() })
-        );
-        assert_eq!(
-            watch_target(u64::MAX, 2, Access::WRITE).pieces(0),
-            Err(WatchTargetError::BeyondEnd { name: "it".to_owned() })
-        );
-        let both = watch_target(16, 8, Access::WRITE | Access::EXECUTE).pieces(0).unwrap_err();
+        let error = |address, len, access| watch_target(address, len, access).pieces(0).unwrap_err();
+        assert_eq!(error(16, 0, Access::WRITE), WatchTargetError::Empty { name: "it".to_owned() });
+        assert_eq!(error(u64::MAX, 2, Access::WRITE), WatchTargetError::BeyondEnd { name: "it".to_owned() });
+        let both = error(16, 8, Access::WRITE | Access::EXECUTE);
         assert!(both.to_string().contains("name it twice"), "{both}");
-        let long = watch_target(0, 1 << 20, Access::WRITE).pieces(0).unwrap_err();
+        let long = error(0, 1 << 20, Access::WRITE);
         assert!(long.to_string().contains("1048576 bytes"), "{long}");
     }
 

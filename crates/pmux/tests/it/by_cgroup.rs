@@ -4,7 +4,7 @@
 //! belongs to the task that comes in one way and to the task that leaves in the other.
 
 use crate::common::cgroup::{Cgroup, run_in};
-use crate::common::{self, events, needs, own_process, own_process_with, role, skip_unless, value};
+use crate::common::{self, events, eventually, needs, own_process, own_process_with, role, skip_unless, value};
 use pmux::server_api::{ByCgroup, CgroupMethod, CgroupReadings, Pattern};
 use pmux::{Command, Counters, CpuChoice, EventList, Multiplexing, Options, Session, Target};
 use std::time::Duration;
@@ -235,14 +235,10 @@ fn a_cpu_that_comes_back_is_counted_for_cgroups_again() {
     let list = events(&session, "page-faults");
     let Some(mut by_cgroup) = open(&session, &list, &[cgroup.name()]) else { return };
     let wait = |online: bool| {
-        for _ in 0..5000 {
+        eventually("the CPU comes or goes", || {
             session.follow_hotplug();
-            if session.online().contains(1) == online {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        panic!("the CPU did not come or go");
+            (session.online().contains(1) == online).then_some(())
+        });
     };
     run_in(&cgroup, &session, "by_cgroup/work:200");
     let first = total(&by_cgroup.read(), &cgroup, 0).value;

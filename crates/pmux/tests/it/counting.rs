@@ -67,14 +67,9 @@ fn nothing_of_the_opener_is_counted() {
 #[test]
 fn a_command_counts_from_its_exec_or_from_the_call() {
     let Some(session) = common::session() else { return };
-    let events = events(&session, "page-faults");
     let faults = |start| {
-        let command = Command::hold(roles::words("touch:1000")).unwrap();
-        let counters =
-            session.open(&events, &Target::Command(&command), Options { start, ..Options::default() }).unwrap();
-        let mut running = command.release(&[&counters]).unwrap();
-        running.wait(&session).unwrap();
-        value(counters.read().total(0))
+        let options = Options { start, ..Options::default() };
+        common::count_with(&session, "page-faults", roles::words("touch:1000"), options).value(0)
     };
     assert_eq!(faults(Start::Later), 0, "enable was not called");
     assert!(faults(Start::OnExec) >= 1000);
@@ -99,11 +94,8 @@ fn a_command_that_is_not_released_runs_nothing() {
 fn children_count_unless_told_otherwise() {
     let Some(session) = common::session() else { return };
     let faults = |inherit| {
-        let command = Command::hold(roles::words("tree:1,2,500")).unwrap();
         let options = Options { inherit, start: Start::OnExec, ..Options::default() };
-        let counters = session.open(&events(&session, "page-faults"), &Target::Command(&command), options).unwrap();
-        command.release(&[&counters]).unwrap().wait(&session).unwrap();
-        value(counters.read().total(0))
+        common::count_with(&session, "page-faults", roles::words("tree:1,2,500"), options).value(0)
     };
     let (alone, all) = (faults(Inherit::None), faults(Inherit::Children));
     // The role is played by a thread of the harness: what is counted alone is the harness's first thread.

@@ -1,17 +1,12 @@
 //! Counting without performance events.
 
-use crate::common::{SyncDir, events, needs, own_process, role as roles, skip_unless, value, words};
+use crate::common::{
+    SyncDir, count_with, events, eventually, needs, own_process, role as roles, skip_unless, value, words,
+};
 use pmux::{Backend, BackendChoice, Command, CpuChoice, Error, Options, Reading, Session, Start, Target};
 use pmux_linux::Errno;
 use pmux_linux::spawn::{HeldChild, PerfEvents, SpawnOptions, Usage};
 use std::ffi::OsString;
-
-pub(crate) fn role(name: &str, arguments: &str) {
-    match name {
-        "refused" => refused(arguments),
-        _ => panic!("there is no role {name}"),
-    }
-}
 
 fn usage() -> Session {
     let session = Session::with_backend(BackendChoice::Usage).unwrap();
@@ -29,14 +24,11 @@ fn switches(usage: &Usage) -> u64 {
 
 /// Page faults of a held child, once it stands still.
 fn faults_at_the_gate(pid: i32) -> u64 {
-    loop {
+    eventually("it stands still", || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-        if fields[0] == "S" {
-            return [7, 9].iter().map(|&field| fields[field].parse::<u64>().unwrap()).sum();
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+        (fields[0] == "S").then(|| [7, 9].map(|field| fields[field].parse::<u64>().unwrap()).iter().sum())
+    })
 }
 
 #[test]
@@ -105,10 +97,8 @@ fn threads_and_processes() {
     roles::touch(300, 100);
     assert_eq!(own.read().total(1), stopped.total(1));
 
-    let folder = tempfile::tempdir().unwrap();
-    let command = roles::words(&format!("later-threads:100,{}", folder.path().display()));
-    let mut child = std::process::Command::new(&command[0]).args(&command[1..]).spawn().unwrap();
-    let sync_dir = SyncDir::at(folder.path());
+    let sync_dir = SyncDir::new();
+    let mut child = roles::command(&format!("later-threads:100,{}", sync_dir.text(""))).spawn().unwrap();
     let pid = sync_dir.arrived_pid();
     let counters = session.open(&list, &Target::Processes(vec![pid]), Options::default()).unwrap();
     let threads = session.open(&list, &Target::Threads(vec![pid]), Options::default()).unwrap();
@@ -128,12 +118,8 @@ fn cpus() {
     let session = usage();
     let list = events(&session, "cpu-clock,user_time,context-switches,duration_time");
     let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
-    let start = std::time::Instant::now();
     // The kernel tells the time of CPUs in ticks of 10 ms.
-    while value(counters.read().total(0)) == 0 {
-        assert!(start.elapsed().as_secs() < 60, "{:?}", counters.read());
-        std::thread::yield_now();
-    }
+    eventually("the clock goes", || (value(counters.read().total(0)) > 0).then_some(()));
     let snapshot = counters.read();
     // What is one number for the machine has a row of its own.
     assert_eq!(snapshot.rows.len(), session.online().len() + 1);
@@ -179,15 +165,13 @@ fn numbers_that_come_back_belong_to_the_new_task() {
     drop(session.open(&list, &Target::Command(&command), Options::default()).unwrap());
     command.release(&[]).unwrap().wait(&session).unwrap();
     for _ in 0..20 {
-        let command = Command::hold(words(&["true"])).unwrap();
-        let counters = session.open(&list, &Target::Command(&command), Options::default()).unwrap();
-        command.release(&[&counters]).unwrap().wait(&session).unwrap();
-        assert!(value(counters.read().total(0)) < 1000);
+        assert!(count_with(&session, "page-faults", words(&["true"]), Options::default()).value(0) < 1000);
     }
 }
 
-/// What a program meets in a container.
-fn refused(errno: &str) {
+/// The role `refused:ERRNO`: what a program meets in a container.
+pub(crate) fn role(name: &str, errno: &str) {
+    assert_eq!(name, "refused");
     assert!(matches!(Session::with_backend(BackendChoice::Kernel), Err(Error::Refused(_))));
     let session = Session::new().unwrap();
     let Backend::Usage { why } = session.backend().clone() else { panic!("a filter refuses all events") };

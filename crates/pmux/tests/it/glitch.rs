@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** without a compiler, and without the right to look, it is skipped and says so.
 
-use crate::common::{Running, debug_registers, first_fired, needs, session};
+use crate::common::{Killed, debug_registers, first_fired, needs, session};
 use pmux::trigger::{Fired, Reason, Rule, TriggerOptions, Triggers};
 use pmux::{Session, Target};
 use std::os::fd::OwnedFd;
@@ -38,7 +38,7 @@ fn a_glitch_is_noticed_by_its_faults_its_line_and_its_variable() {
     let output = OwnedFd::from(child.stdout.take().unwrap());
     // A program whose output nothing reads any more would be ended by its next line.
     let _open = output.try_clone().unwrap();
-    let running = Running(child);
+    let running = Killed(child);
     let pid = running.0.id().cast_signed();
     let of_it =
         || TriggerOptions { interval: Duration::from_millis(20), ..TriggerOptions::of(Target::Processes(vec![pid])) };

@@ -4,7 +4,7 @@
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
 
 use crate::common::hotplug::CpuSwitch;
-use crate::common::{self, events, value, words};
+use crate::common::{self, events, eventually, value, words};
 use pmux::{Attribution, CpuChoice, Nanos, Options, Snapshot, Target};
 use std::time::Duration;
 
@@ -28,14 +28,7 @@ fn coverage(snapshot: &Snapshot) -> pmux::CpuCoverage {
 
 /// Waits until the count of CPU 1 has grown.
 fn goes_on(counters: &pmux::Counters, from: u64) -> Snapshot {
-    for _ in 0..5000 {
-        let snapshot = counters.read();
-        if clock(&snapshot) > from {
-            return snapshot;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("CPU 1 is not counted any more: {:?}", counters.read());
+    eventually("CPU 1 is counted", || Some(counters.read()).filter(|snapshot| clock(snapshot) > from))
 }
 
 #[test]

@@ -3,18 +3,11 @@
 //! **Invariant:** nothing depends on how fast the machine is: there is pressure until it is noticed.
 
 use crate::common::cgroup::Cgroup;
-use crate::common::{Running, as_unprivileged, first_fired, needs, session, skip_unless};
+use crate::common::{Killed, as_unprivileged, first_fired, needs, session, skip_unless};
 use pmux::Target;
 use pmux::trigger::{Reason, Rule, TriggerError, TriggerOptions, Triggers};
 use std::path::Path;
 use std::process::Command;
-
-pub(crate) fn role(name: &str, _: &str) {
-    match name {
-        "unprivileged" => unprivileged(),
-        _ => panic!("there is no role {name}"),
-    }
-}
 
 fn open(session: &pmux::Session, text: &str) -> Result<Triggers, TriggerError> {
     let rule = Rule::parse(text, None).unwrap_or_else(|error| panic!("{error}"));
@@ -28,11 +21,11 @@ fn a_cgroup_under_pressure() {
     skip_unless!(needs("psi", "cgroups with pressure stall information", cgroup.path.join("cpu.pressure").exists()));
     // More than there are CPUs.
     let spin = |_| {
-        let child = Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        let child = Killed(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
         std::fs::write(cgroup.path.join("cgroup.procs"), child.0.id().to_string()).unwrap();
         child
     };
-    let _busy: Vec<Running> = (0..3 * session.online().len()).map(spin).collect();
+    let _busy: Vec<Killed> = (0..3 * session.online().len()).map(spin).collect();
     let text = format!("psi:cpu:/{} some 50ms/2s", cgroup.name());
     let mut triggers = open(&session, &text).unwrap();
     let fired = first_fired(&mut triggers);
@@ -42,8 +35,9 @@ fn a_cgroup_under_pressure() {
     assert!(error.to_string().contains("/no/such/cgroup"), "{error}");
 }
 
-/// As a user that may not do much.
-fn unprivileged() {
+/// The role `unprivileged`, as a user that may not do much.
+pub(crate) fn role(name: &str, _: &str) {
+    assert_eq!(name, "unprivileged");
     let Some(session) = session() else { return };
     let error = open(&session, "psi:cpu some 20ms/500ms").err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("2s, 4s, 6s, 8s or 10s") && error.contains("CAP_SYS_RESOURCE"), "{error}");

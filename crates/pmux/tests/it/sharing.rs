@@ -2,23 +2,19 @@
 //!
 //! Numbers are page faults of pages that were not touched before: exact.
 
-use crate::common::{self, events, needs, open_events, own_process, role as roles, session, skip_unless};
+use crate::common::{self, Killed, events, needs, open_events, own_process, role as roles, session, skip_unless};
 use pmux::exact::{ExactGroup, ExactTarget, GroupMode};
 use pmux::{CpuChoice, Event, Inherit, Options, Session, Sharing, Target};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 pub(crate) fn role(name: &str, arguments: &str) {
-    match name {
-        "children" => {
-            // A line in for each child; a line out when it has been.
-            for line in std::io::stdin().lines() {
-                line.unwrap();
-                assert!(Command::new("true").status().unwrap().success());
-                println!("done");
-            }
-        }
-        _ => panic!("there is no role {name}({arguments})"),
+    assert_eq!((name, arguments), ("children", ""));
+    // A line in for each child; a line out when it has been.
+    for line in std::io::stdin().lines() {
+        line.unwrap();
+        assert!(Command::new("true").status().unwrap().success());
+        println!("done");
     }
 }
 
@@ -102,13 +98,12 @@ fn lists_over_cpus_and_cgroups_share_too() {
 fn a_task_that_is_gone_is_refused_though_its_event_is_still_open() {
     skip_unless!(own_process());
     let Some(session) = session() else { return };
-    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    let target = ExactTarget::Task(child.id().cast_signed());
+    let child = Killed(Command::new("sleep").arg("1000").spawn().unwrap());
+    let target = ExactTarget::Task(child.0.id().cast_signed());
     let held = faults(&session, target, GroupMode::default());
     let _second = faults(&session, target, GroupMode::default());
     assert_eq!(session.census().masters, 1);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
     let late = session.open_exactly(&[Event::parse("page-faults:u").unwrap()], target, GroupMode::default());
     let Err(error) = late else { panic!("there is no such task") };
     assert!(error.to_string().contains("no such") || error.to_string().contains("exited"), "{error}");
@@ -120,9 +115,8 @@ fn an_inheriting_event_is_joined_as_long_as_no_child_was_forked() {
     skip_unless!(own_process());
     let Some(session) = session() else { return };
     let inherit = GroupMode { inherit: Inherit::Children, ..GroupMode::default() };
-    let words = roles::words("sharing/children");
-    let mut child =
-        Command::new(&words[0]).args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut role = roles::command("sharing/children");
+    let mut child = role.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut orders, mut answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
     let mut fork = |times: usize| {
         for _ in 0..times {

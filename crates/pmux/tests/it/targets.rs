@@ -1,37 +1,29 @@
 //! Whose events: threads, processes, CPUs, cgroups.
 
 use crate::common::cgroup::Cgroup;
-use crate::common::{self, SyncDir, debug_registers, events, needs, own_process, role as roles, skip_unless, value};
+use crate::common::{
+    self, Killed, SyncDir, debug_registers, events, needs, own_process, role as roles, skip_unless, value,
+};
 use pmux::event::{Access, Event};
 use pmux::{Counter, CpuChoice, CpuList, Error, Inherit, Nanos, Options, Reading, ReasonKind, Session, Target};
-use std::process::{Child, Command as Program};
+use std::process::Command as Program;
 
 /// A program of ours that waits at a door, and is gone after the test.
 struct Waiting {
-    child: Child,
+    child: Killed,
     sync_dir: SyncDir,
-    _folder: tempfile::TempDir,
 }
 
 impl Waiting {
     fn start(role: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let words = roles::words(&format!("{role},{}", folder.path().display()));
-        let child = Program::new(&words[0]).args(&words[1..]).spawn().unwrap();
-        let sync_dir = SyncDir::at(folder.path());
-        assert_eq!(sync_dir.arrived_pid(), child.id().cast_signed());
-        Self { child, sync_dir, _folder: folder }
+        let sync_dir = SyncDir::new();
+        let child = Killed(roles::command(&format!("{role},{}", sync_dir.text(""))).spawn().unwrap());
+        assert_eq!(sync_dir.arrived_pid(), child.0.id().cast_signed());
+        Self { child, sync_dir }
     }
 
     fn pid(&self) -> i32 {
-        self.child.id().cast_signed()
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child.0.id().cast_signed()
     }
 }
 
@@ -122,7 +114,7 @@ fn a_process_that_exits_meanwhile_keeps_its_counts() {
     let counters = session.open(&events(&session, "page-faults"), &target, Options::default()).unwrap();
     program.sync_dir.post("go");
     program.sync_dir.post("leave");
-    assert!(program.child.wait().unwrap().success());
+    assert!(program.child.0.wait().unwrap().success());
     assert!(!target.is_alive());
     let faults = value(counters.read().total(0));
     assert!(faults >= 400, "{faults}");

@@ -8,18 +8,14 @@ use std::os::unix::process::ExitStatusExt;
 const NOISE: u64 = 24;
 
 pub(crate) fn role(name: &str, arguments: &str) {
-    match name {
-        // Counts another command with its tree, as a program that uses the library does.
-        "nested" => {
-            let session = Session::new().unwrap();
-            let (tree, _) = tree_of(&session, "page-faults", roles::words(&format!("tree:1,2,{arguments}")));
-            assert_whole(&tree);
-            assert_eq!(tree.processes.len(), 3);
-            let faults: Vec<_> = tree.processes.iter().map(|process| own(process, 0)).collect();
-            assert!(faults.iter().all(|&faults| faults >= arguments.parse().unwrap()), "{faults:?}");
-        }
-        _ => panic!("there is no role {name}"),
-    }
+    assert_eq!(name, "nested");
+    // Counts another command with its tree, as a program that uses the library does.
+    let session = Session::new().unwrap();
+    let (tree, _) = tree_of(&session, "page-faults", roles::words(&format!("tree:1,2,{arguments}")));
+    assert_whole(&tree);
+    assert_eq!(tree.processes.len(), 3);
+    let faults: Vec<_> = tree.processes.iter().map(|process| own(process, 0)).collect();
+    assert!(faults.iter().all(|&faults| faults >= arguments.parse().unwrap()), "{faults:?}");
 }
 
 fn shell(line: &str) -> Vec<std::ffi::OsString> {
@@ -230,11 +226,9 @@ fn three_hundred_children_at_once() {
 #[test]
 fn a_command_that_leaves_a_daemon_behind() {
     let Some(session) = common::reporting_session() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let sync_dir = SyncDir::at(folder.path());
-    let role = format!("behind:800,{}", folder.path().display());
-    let script =
-        format!("{} & while test ! -e {}/here; do sleep 0.01; done", roles::line(&role), folder.path().display());
+    let sync_dir = SyncDir::new();
+    let role = roles::line(&format!("behind:800,{}", sync_dir.text("")));
+    let script = format!("{role} & while test ! -e '{}'; do sleep 0.01; done", sync_dir.text("here"));
     let mut counted = count(&session, "page-faults", shell(&script), Attribution::EachProcess);
     assert!(counted.exited.status.success());
     let tree = counted.tree();
@@ -252,16 +246,13 @@ fn a_command_that_leaves_a_daemon_behind() {
     let after = tree.totals[0].unwrap().value;
     assert!(after >= before + 800, "{before}, {after}");
     sync_dir.post("leave");
-    loop {
+    let (tree, daemon) = common::eventually("it has reported all", || {
         let tree = counted.tree();
         let daemon = named(&tree, &own_name())[0].clone();
-        if daemon.ended.is_some() && daemon.complete {
-            assert!(own(&daemon, 0) >= 800, "now it has");
-            common::check(&tree, &counted.counters);
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+        (daemon.ended.is_some() && daemon.complete).then_some((tree, daemon))
+    });
+    assert!(own(&daemon, 0) >= 800, "now it has");
+    common::check(&tree, &counted.counters);
 }
 
 #[test]

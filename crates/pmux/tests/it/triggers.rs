@@ -39,15 +39,6 @@ fn refusal(session: &Session, trigger: &str) -> String {
     opened.err().unwrap().to_string()
 }
 
-/// Tells a thread to stop, also where the test fails.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Lets `happen` happen until a trigger fires that `is_it` accepts.
 fn until_fired(triggers: &mut Triggers, mut happen: impl FnMut(), is_it: impl Fn(&Fired) -> bool) -> Fired {
     let end = Instant::now() + PATIENCE;
@@ -200,7 +191,7 @@ fn a_rate_that_is_held_and_ends() {
                 storm();
             }
         });
-        let stopping = Stop(stop);
+        let stopping = SetAtEnd(stop);
         let storming = Target::Threads(vec![receiver.recv().unwrap()]);
         let mut triggers = open(&session, "rate(page-faults) > 500/s for 60ms", storming);
         let fired = until_fired(&mut triggers, || (), |_| true);
@@ -259,13 +250,7 @@ fn pressure() {
                 }
             });
         }
-        let end = Instant::now() + PATIENCE;
-        let mut fired = None;
-        while fired.is_none() && Instant::now() < end {
-            let events = triggers.wait(Some(end)).unwrap();
-            fired = events.into_iter().find(|event| matches!(event, TriggerEvent::Fired(_)));
-        }
-        let Some(TriggerEvent::Fired(fired)) = fired else { panic!("no task waited for a CPU") };
+        let fired = common::first_fired(&mut triggers);
         assert!(matches!(fired.reasons[..], [Reason::Pressure(_)]), "{fired}");
         assert_eq!(fired.to_string(), text);
     });
@@ -520,14 +505,7 @@ fn a_command_is_told_of_the_snapshot_and_reads_nothing_of_others() {
     let text = format!("run printf '%s|%s|%s' {{}} \"${SNAPSHOT_VARIABLE}\" \"$PMUX_REASON\" > {}", out.display());
     let Action::Run(command) = &Rule::parse("crash", Some(&text)).unwrap().actions[0] else { panic!() };
     commands.start(command, Some(&snapshot), &fired).unwrap();
-    let end = Instant::now() + PATIENCE;
-    let ended = loop {
-        assert!(Instant::now() < end);
-        match commands.reap().pop() {
-            Some(ended) => break ended,
-            None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
+    let ended = common::eventually("the command ends", || commands.reap().pop());
     assert!(ended.1.unwrap().success() && commands.running() == 0);
     let path = snapshot.display().to_string();
     let wrote = std::fs::read_to_string(out).unwrap();

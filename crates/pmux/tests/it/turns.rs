@@ -3,7 +3,7 @@
 //!
 //! Turns are as long as the machine makes them. What is compared is what was counted beside each other, never a time.
 
-use crate::common::{self, SyncDir, events, needs, own_process, role as roles, skip_unless};
+use crate::common::{self, SyncDir, events, eventually, needs, own_process, role as roles, skip_unless};
 use pmux::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::server_api::{Acting, EventAction, ServeRequest, ServedTarget};
 use pmux::{
@@ -61,7 +61,7 @@ impl UntilCounted {
     fn let_it_end(&self, counters: &Counters, before: &Snapshot) {
         let counted = |reading: Reading| reading.count().is_none_or(|count| count.value > 0 && count.running.0 > 0);
         let all = || counters.read().since(before).totals().all(|(_, reading)| counted(reading));
-        pmux_testkit::eventually("each event has counted", || all().then_some(()));
+        eventually("each event has counted", || all().then_some(()));
         self.0.post("enough");
     }
 }
@@ -233,12 +233,7 @@ fn a_thread_is_there_as_long_as_an_event_waits() {
     assert_eq!(threads(), before + 1);
     drop(second);
     // A thread that has ended is still listed for a moment.
-    let patience = 10_000;
-    let gone = (0..patience).any(|_| {
-        std::thread::sleep(Duration::from_millis(1));
-        threads() == before
-    });
-    assert!(gone, "{} threads instead of {before}", threads());
+    eventually("the thread is gone", || (threads() == before).then_some(()));
 }
 
 #[test]
@@ -320,11 +315,8 @@ fn cpus_are_rows_of_their_own() {
         let counts = snapshot.rows.iter().flat_map(|row| row.readings.iter().filter_map(|reading| reading.count()));
         counts.filter(|count| count.running.0 > 0).count()
     };
-    let mut snapshot = counters.read();
-    while ran(&snapshot) < 3 * cpus.len() {
-        std::thread::sleep(Duration::from_millis(1));
-        snapshot = counters.read();
-    }
+    let all_ran = |snapshot: &Snapshot| ran(snapshot) >= 3 * cpus.len();
+    let snapshot = eventually("all have had a turn", || Some(counters.read()).filter(all_ran));
     for row in &snapshot.rows {
         let counts: Vec<_> = row.readings.iter().map(|reading| reading.count().unwrap()).collect();
         let running: u64 = counts.iter().map(|count| count.running.0).sum();

@@ -2,7 +2,7 @@
 
 use crate::common::hotplug::CpuSwitch;
 use crate::common::watching::{all_watched, hits, rows, values, watched, write};
-use crate::common::{may_count_cpus, needs, own_process, skip_unless};
+use crate::common::{eventually, may_count_cpus, needs, own_process, skip_unless};
 use pmux::event::Access;
 use pmux::watch::{
     AcrossExec, HitSide, HitTally, HitValue, RegisterSharing, ValuesFrom, Watch, WatchDetail, WatchEvent, WatchOptions,
@@ -304,15 +304,11 @@ fn no_child_inherits_where_that_is_not_wanted() {
 /// Writes on CPU 1, as soon as this thread may go there: where CPUs are handed out by cgroups, that is told later than that the CPU
 /// is online.
 fn write_on_cpu_1(word: &AtomicU64, value: u64) {
-    let began = std::time::Instant::now();
-    loop {
+    let _visitor = eventually("a thread may go to CPU 1", || {
         let mut visitor = CpuVisitor::new();
-        if visitor.visit(1) == Placement::Moved {
-            return write(word, value);
-        }
-        assert!(began.elapsed().as_secs() < 60, "no thread may go to CPU 1");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+        (visitor.visit(1) == Placement::Moved).then_some(visitor)
+    });
+    write(word, value);
 }
 
 /// A CPU that goes and comes back is watched again, and so is one that was not there at the beginning.

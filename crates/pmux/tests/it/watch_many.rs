@@ -1,11 +1,11 @@
 //! Watching many threads at once, on this kernel: all of them or none.
 
-use crate::common::{self, debug_registers, needs, open_events};
+use crate::common::{self, Killed, debug_registers, needs, open_events};
 use pmux::event::Access;
 use pmux::watch::{RegisterSharing, Watch, WatchDetail, WatchOptions, WatchTarget};
 use pmux::{Error, Session, Slice, Target};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
@@ -70,18 +70,17 @@ fn churn(count: usize) {
 
 /// Another process of this program.
 struct Other {
-    child: Child,
+    child: Killed,
     lines: BufReader<std::process::ChildStdout>,
     words: u64,
 }
 
 impl Other {
     fn start(role: &str, threads: usize) -> Self {
-        let words = common::role::words(&format!("{role}:{threads}"));
-        let mut command = Command::new(&words[0]);
-        let mut child = command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = common::role::command(&format!("{role}:{threads}"));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut other = Self { child, lines, words: 0 };
+        let mut other = Self { child: Killed(child), lines, words: 0 };
         other.words = loop {
             let line = other.line();
             if let Some(words) = line.strip_prefix(WORDS_ARE) {
@@ -100,12 +99,12 @@ impl Other {
 
     /// Each thread writes once.
     fn write(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.child.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         assert_eq!(self.line(), "done");
     }
 
     fn pid(&self) -> i32 {
-        self.child.id().cast_signed()
+        self.child.0.id().cast_signed()
     }
 
     fn target(&self) -> Target<'static> {
@@ -119,13 +118,6 @@ impl Other {
     fn watch_target(&self, word: usize) -> WatchTarget {
         let address = self.words + 8 * word as u64;
         WatchTarget { name: format!("WORDS[{word}]"), address, len: 8, access: Access::WRITE }
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

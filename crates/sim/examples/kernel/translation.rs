@@ -109,12 +109,9 @@ impl Translation {
     }
 
     pub(super) fn statement(&mut self, statement: &Statement, simulated: &Execution) -> Result<(), String> {
-        match statement {
-            Statement::Task { name, on } => {
-                let line = format!("task {} {}", self.task(name), on.map_or(0, |cpu| cpu.0));
-                self.line(line);
-            }
-            Statement::Open(open) => self.open(open, simulated)?,
+        let line = match statement {
+            Statement::Task { name, on } => format!("task {} {}", self.task(name), on.map_or(0, |cpu| cpu.0)),
+            Statement::Open(open) => return self.open(open, simulated),
             Statement::Run(run) => {
                 let tasks: Vec<String> = run.tasks.iter().map(|task| self.task(task).to_string()).collect();
                 if let Some(cpu) = run.on {
@@ -123,53 +120,37 @@ impl Translation {
                     }
                 }
                 let pages: u64 = run.rates.iter().map(|rate| pages(rate, run.span)).sum::<Result<_, _>>()?;
-                self.line(format!("run {} {pages} {}", run.span.0, tasks.join(" ")));
+                format!("run {} {pages} {}", run.span.0, tasks.join(" "))
             }
-            Statement::Migrate { task, to } => {
-                let line = format!("go {} {}", self.task(task), to.0);
-                self.line(line);
-            }
-            Statement::Touch { task, pages } => {
-                let line = format!("touch {} {pages}", self.task(task));
-                self.line(line);
-            }
+            Statement::Migrate { task, to } => format!("go {} {}", self.task(task), to.0),
+            Statement::Touch { task, pages } => format!("touch {} {pages}", self.task(task)),
             Statement::Access { task, address, kind, times } => {
                 let writes = u32::from(*kind == AccessKind::Write);
-                let line = format!("access {} {address} {writes} {times}", self.task(task));
-                self.line(line);
+                format!("access {} {address} {writes} {times}", self.task(task))
             }
-            Statement::Fork { parent, child, .. } => {
-                let line = format!("fork {} {}", self.task(parent), self.task(child));
-                self.line(line);
-            }
+            Statement::Fork { parent, child, .. } => format!("fork {} {}", self.task(parent), self.task(child)),
             Statement::Exec { task, kind } => {
-                let line = format!("exec {} {}", self.task(task), u32::from(*kind == ExecKind::SetUid));
-                self.line(line);
+                format!("exec {} {}", self.task(task), u32::from(*kind == ExecKind::SetUid))
             }
-            Statement::Exit { task } => {
-                let line = format!("exit {}", self.task(task));
-                self.line(line);
-            }
+            Statement::Exit { task } => format!("exit {}", self.task(task)),
             Statement::Control { verb, targets } => {
-                targets.iter().try_for_each(|target| self.control(*verb, target))?;
+                return targets.iter().try_for_each(|target| self.control(*verb, target));
             }
             Statement::Modify { event, to } => {
                 let opened = self.opened(event)?;
                 for (_, held) in &opened.held {
                     self.line(format!("modify {held} {} {}", opened.index, of_breakpoint(*to, AttrFlags::empty())?));
                 }
+                return Ok(());
             }
             Statement::Set(set) => {
                 let mut line = format!("gather {}", self.event_set(&set.name));
                 for target in &set.members {
                     self.opened(target.name())?.held.iter().for_each(|(_, held)| line.push_str(&format!(" {held}")));
                 }
-                self.line(line);
+                line
             }
-            Statement::Switch(switching) => {
-                let line = format!("switch {}", self.request(switching));
-                self.line(line);
-            }
+            Statement::Switch(switching) => format!("switch {}", self.request(switching)),
             Statement::Trigger(trigger) => {
                 let opened = self.opened(&trigger.event)?;
                 let [(_, held)] = opened.held[..] else {
@@ -181,21 +162,14 @@ impl Translation {
                 let rounds = if trigger.rounds == Rounds::Once { "once" } else { "always" };
                 let (amount, per, holds, every) = (trigger.amount, trigger.per.0, trigger.held.0, trigger.every);
                 let (index, switches) = (opened.index, self.request(&trigger.switches));
-                self.line(format!(
-                    "trigger {number} {held} {index} {amount} {per} {holds} {every} {rounds} {switches}"
-                ));
+                format!("trigger {number} {held} {index} {amount} {per} {holds} {every} {rounds} {switches}")
             }
-            Statement::Offline { cpu } => {
-                self.line(format!("offline {}", cpu.0));
-            }
-            Statement::Online { cpu } => {
-                self.line(format!("online {}", cpu.0));
-            }
-            Statement::Wait { span } => {
-                self.line(format!("wait {}", span.0));
-            }
+            Statement::Offline { cpu } => format!("offline {}", cpu.0),
+            Statement::Online { cpu } => format!("online {}", cpu.0),
+            Statement::Wait { span } => format!("wait {}", span.0),
             other => return Err(format!("the kernel does not know `{}`", Step::new(other.clone()))),
-        }
+        };
+        self.line(line);
         Ok(())
     }
 
@@ -251,14 +225,8 @@ impl Translation {
     fn control(&mut self, verb: ControlOp, target: &ControlTarget) -> Result<(), String> {
         let opened = self.opened(target.name())?;
         let whole = matches!(target, ControlTarget::Group(_)) || opened.is_set || verb == ControlOp::Close;
-        let word = match verb {
-            ControlOp::Enable => "enable",
-            ControlOp::Disable => "disable",
-            ControlOp::Reset => "reset",
-            ControlOp::Close => "close",
-        };
         for (_, held) in &opened.held {
-            self.line(if whole { format!("{word} {held}") } else { format!("{word} {held} {}", opened.index) });
+            self.line(if whole { format!("{verb} {held}") } else { format!("{verb} {held} {}", opened.index) });
         }
         if verb == ControlOp::Close {
             opened.together.iter().for_each(|name| drop(self.opened.remove(name)));

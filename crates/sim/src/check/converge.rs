@@ -87,11 +87,7 @@ impl World {
             match &book.kind {
                 BookKind::Group { .. } => self.state(|state| {
                     // Though the root be gone, its children may live.
-                    let is_on = |tag: &&Event| {
-                        let sites = state.ledger.tag(**tag).map(|tag| &tag.sites[..]).unwrap_or_default();
-                        let mut sites = sites.iter().filter_map(|&site| state.ledger.site(site));
-                        sites.any(|site| site.on && !site.dead)
-                    };
+                    let is_on = |tag: &&Event| state.ledger.sites_of(**tag).any(|site| site.on && !site.dead);
                     // The leader last, so that a group comes back as one.
                     on.extend(book.tags.iter().rev().filter(is_on).copied());
                 }),

@@ -66,9 +66,7 @@ fn children(world: &World, number: u32, root: ContextKey, depth: Depth) -> Resul
     let Some(book) = world.books().get(number) else { return Ok(()) };
     let most = if depth == Depth::All { usize::MAX } else { PLACES };
     let live: Vec<_> = world.state(|state| {
-        let sites = state.ledger.tag(book.tags[0]).map(|tag| &tag.sites[..]).unwrap_or_default();
-        // The youngest are the last.
-        let sites = sites.iter().rev().filter_map(|&site| state.ledger.site(site));
+        let sites = state.ledger.sites_of(book.tags[0]).rev();
         sites.filter(|site| !site.retired && site.place != root).filter_map(|site| site.task()).take(most).collect()
     });
     for task in live {

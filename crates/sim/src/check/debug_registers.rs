@@ -241,8 +241,7 @@ pub(crate) fn granted(world: &World, wanted: &RegisterDemand) -> Option<Violatio
 /// Where events look at a master that a set has opened.
 fn seen_on(world: &World, tag: Event) -> Vec<(Option<TaskId>, CpuId)> {
     world.state(|state| {
-        let sites = state.ledger.tag(tag).map(|tag| &tag.sites[..]).unwrap_or_default();
-        let seen = sites.iter().filter_map(|&site| state.ledger.site(site)).filter(|site| !site.viewers.is_empty());
+        let seen = state.ledger.sites_of(tag).filter(|site| !site.viewers.is_empty());
         let place = |site: &CountSite| match site.place {
             ContextKey::Cpu(cpu) => Some((None, cpu)),
             ContextKey::Task(task) => Some((Some(task), site.only_on?)),

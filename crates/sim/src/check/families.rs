@@ -14,11 +14,8 @@ pub(super) fn group(world: &World, number: u32) -> Result<(), Violation> {
     }
     let new = |what, event| Violation::new(Checker::Families, world.now(), what).event(event);
     let expected = world.state(|state| {
-        let sites = state.ledger.tag(book.tags[0]).map(|tag| &tag.sites[..]).unwrap_or_default();
-        let live = sites.iter().filter_map(|&site| state.ledger.site(site));
-        live.filter(|site| !site.retired && site.place != target.context)
-            .filter_map(|site| site.task())
-            .collect::<Vec<_>>()
+        let live = state.ledger.sites_of(book.tags[0]).filter(|site| !site.retired && site.place != target.context);
+        live.filter_map(|site| site.task()).collect::<Vec<_>>()
     });
     let known = world.engine().with_family(family, |family| (family.counted().count(), family.uncounted()));
     let (counted, uncounted) = known.unwrap_or_default();

@@ -16,18 +16,13 @@ pub(super) fn census(world: &World) -> Result<(), Violation> {
                 // Its own group does not count among the groups; those of children do.
                 let root = root.map(|root| root.context);
                 world.state(|state| {
-                    let sites = state.ledger.tag(book.tags[0]).map(|tag| &tag.sites[..]).unwrap_or_default();
-                    let live = sites.iter().filter_map(|&site| state.ledger.site(site)).filter(|site| !site.retired);
+                    let live = state.ledger.sites_of(book.tags[0]).filter(|site| !site.retired);
                     live.filter(|site| root.is_some_and(|root| site.place != root)).count() as u64
                 })
             }
             BookKind::Group { family, .. } => {
                 families += u64::from(family.is_some());
-                world.state(|state| {
-                    let sites = state.ledger.tag(book.tags[0]).map(|tag| &tag.sites[..]).unwrap_or_default();
-                    let live = sites.iter().filter_map(|&site| state.ledger.site(site)).filter(|site| !site.retired);
-                    live.count() as u64
-                })
+                world.state(|state| state.ledger.sites_of(book.tags[0]).filter(|site| !site.retired).count() as u64)
             }
             BookKind::OfSet { set, .. } => {
                 let open = world.books().set(*set).and_then(|set| world.engine().set_events(set.id).ok());

@@ -208,13 +208,16 @@ impl World {
     pub fn check(&mut self) -> Result<(), Violation> {
         self.check_machine()?;
         let _ = self.take_touched();
-        self.check_grants()?;
-        self.check_sharing()?;
-        self.check_counts()?;
-        self.check_families()?;
-        self.check_groups()?;
+        let numbers: Vec<u32> = self.books().iter().map(|(number, _)| number).collect();
+        numbers.iter().try_for_each(|&number| refusals::granted(self, number))?;
+        numbers.iter().try_for_each(|&number| sharing::master(self, number))?;
+        sharing::as_few_as_questions(self)?;
+        numbers.iter().try_for_each(|&number| counts::group(self, number, Depth::All))?;
+        numbers.iter().try_for_each(|&number| families::group(self, number))?;
+        (0..self.description().cpus).try_for_each(|cpu| groups::on_cpu(self, CpuId(cpu)))?;
         self.check_samples()?;
-        self.check_leftovers()?;
+        leftovers::census(self)?;
+        leftovers::registers(self)?;
         self.check_machine()
     }
 
@@ -231,67 +234,12 @@ impl World {
         self.take_breaches().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Whether what is open is what the machine can count ([`Checker::Refusals`]; a refusal is judged as it comes).
-    ///
-    /// # Errors
-    /// The first violation.
-    pub fn check_grants(&self) -> Result<(), Violation> {
-        self.numbers().into_iter().try_for_each(|number| refusals::granted(self, number))
-    }
-
-    /// Counts and times of all groups and sets ([`Checker::Counts`], [`Checker::Times`], [`Checker::Exact`],
-    /// [`Checker::Coverage`]).
-    ///
-    /// # Errors
-    /// The first violation.
-    pub fn check_counts(&self) -> Result<(), Violation> {
-        self.numbers().into_iter().try_for_each(|number| counts::group(self, number, Depth::All))
-    }
-
-    /// All families ([`Checker::Families`]).
-    ///
-    /// # Errors
-    /// The first violation.
-    pub fn check_families(&self) -> Result<(), Violation> {
-        self.numbers().into_iter().try_for_each(|number| families::group(self, number))
-    }
-
-    /// Who shares counters ([`Checker::Sharing`]).
-    ///
-    /// # Errors
-    /// The first violation.
-    pub fn check_sharing(&self) -> Result<(), Violation> {
-        self.numbers().into_iter().try_for_each(|number| sharing::master(self, number))?;
-        sharing::as_few_as_questions(self)
-    }
-
-    /// Who is on the counters of all CPUs ([`Checker::Groups`], [`Checker::Pinned`], [`Checker::Waiting`]).
-    ///
-    /// # Errors
-    /// The first violation.
-    pub fn check_groups(&self) -> Result<(), Violation> {
-        (0..self.description().cpus).try_for_each(|cpu| groups::on_cpu(self, CpuId(cpu)))
-    }
-
     /// What has become of samples ([`Checker::Samples`]).
     ///
     /// # Errors
     /// The first violation.
     pub fn check_samples(&self) -> Result<(), Violation> {
         self.rings().iter().try_for_each(|ring| samples::ring(self, ring))
-    }
-
-    /// What is open, and what is programmed ([`Checker::Leftovers`], [`Checker::Leases`]).
-    ///
-    /// # Errors
-    /// The first violation.
-    pub fn check_leftovers(&self) -> Result<(), Violation> {
-        leftovers::census(self)?;
-        leftovers::registers(self)
-    }
-
-    fn numbers(&self) -> Vec<u32> {
-        self.books().iter().map(|(number, _)| number).collect()
     }
 
     /// The CPUs that a group is on now, some of them.

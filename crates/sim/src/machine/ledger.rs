@@ -347,6 +347,12 @@ impl EventLedger {
         self.sites.iter().enumerate().filter(|(_, site)| site.is_some()).map(|(site, _)| site as u32)
     }
 
+    /// The places where an event is counted; the youngest are the last.
+    pub(crate) fn sites_of(&self, event: Event) -> impl DoubleEndedIterator<Item = &CountSite> {
+        let sites = self.tag(event).map(|tag| &tag.sites[..]).unwrap_or_default();
+        sites.iter().filter_map(move |&site| self.site(site))
+    }
+
     /// A new place where an event is counted; its shelf must be told.
     pub(crate) fn new_site(&mut self, event: u32, place: ContextKey, only_on: Option<CpuId>) -> u32 {
         let index = self.free_sites.pop().unwrap_or_else(|| {

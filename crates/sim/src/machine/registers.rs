@@ -12,7 +12,7 @@ use super::ledger::{Activity, Event, Home};
 use super::model::CountedEvent;
 use super::samples;
 use super::state::State;
-use super::trace::Refusal;
+use super::trace::{Happening, Refusal};
 use crate::check::{Checker, Violation};
 use crate::machine::Kind;
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -508,7 +508,7 @@ impl State {
             }
         }
         if let Some(event) = self.ledger.event_at(register.tag) {
-            self.mark_lost(event, register.unread);
+            self.note(Happening::Lost(event, register.unread));
         }
     }
 

@@ -141,18 +141,15 @@ impl State {
 
     /// When the next sample of a register is due, at the rates of now.
     pub(super) fn sample_due(&self, key: RegisterKey, cpu: CpuId) -> u64 {
-        self.occurrences_to_sample(key, cpu).map_or(u64::MAX, |(counted, left)| match counted {
-            CountedEvent::Kind(kind) => self.now.saturating_add(self.rates_on(cpu).of(kind).time_for(left)),
-            CountedEvent::Access(_) => u64::MAX,
-        })
-    }
-
-    fn occurrences_to_sample(&self, key: RegisterKey, cpu: CpuId) -> Option<(CountedEvent, u64)> {
-        let register = self.register(key).filter(|register| register.period > 0 && register.started)?;
-        let CountedEvent::Kind(kind) = register.counted else { return None };
-        let ran = self.ledger.site(register.site?)?.ran.occurrences;
-        let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
-        Some((register.counted, (register.period - ran % register.period).saturating_sub(since)))
+        let due = || {
+            let register = self.register(key).filter(|register| register.period > 0 && register.started)?;
+            let CountedEvent::Kind(kind) = register.counted else { return None };
+            let ran = self.ledger.site(register.site?)?.ran.occurrences;
+            let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
+            let left = (register.period - ran % register.period).saturating_sub(since);
+            Some(self.now.saturating_add(self.rates_on(cpu).of(kind).time_for(left)))
+        };
+        due().unwrap_or(u64::MAX)
     }
 
     /// Brings the registers of a CPU that sample up to date.

@@ -120,10 +120,6 @@ impl State {
         }
     }
 
-    pub(super) fn mark_lost(&mut self, event: Event, lost: u64) {
-        self.note(Happening::Lost(event, lost));
-    }
-
     /// The CPU of a bank; of one that follows a task, where that is, or was last.
     fn cpu_of_bank(&self, bank: u32) -> Option<CpuId> {
         match self.bank(bank)?.key {

@@ -11,7 +11,7 @@ use super::ledger::{Activity, CountSite, Event, Gate, SharedView, Tag};
 use super::registers::RegisterKey;
 use super::state::State;
 use pmux_engine::{Count, CpuId};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Sight {
@@ -169,9 +169,7 @@ impl State {
         let watched = |&site: &u32| self.ledger.site(site).is_some_and(|site| !site.viewers.is_empty());
         let sites: Vec<_> = self.ledger.all_sites().filter(watched).collect();
         let event = |&site: &u32| self.ledger.event_at(self.ledger.site(site)?.tag);
-        let mut events: Vec<_> = sites.iter().filter_map(event).collect();
-        events.sort_unstable();
-        events.dedup();
+        let events: BTreeSet<_> = sites.iter().filter_map(event).collect();
         self.at_call = AtCall {
             sites: sites
                 .into_iter()
@@ -273,20 +271,16 @@ impl State {
 
     /// Whether any event looks at one of these events, anywhere.
     pub(crate) fn is_seen(&self, tags: &[Event]) -> bool {
-        let sites = tags.iter().filter_map(|&tag| self.ledger.tag(tag)).flat_map(|tag| &tag.sites);
-        sites.filter_map(|&site| self.ledger.site(site)).any(|site| !site.viewers.is_empty())
+        tags.iter().flat_map(|&tag| self.ledger.sites_of(tag)).any(|site| !site.viewers.is_empty())
     }
 
     /// The masters of these events, as events of the machine.
     pub(crate) fn masters_of(&self, tags: &[Event]) -> Vec<Event> {
-        let sites = tags.iter().filter_map(|&tag| self.ledger.tag(tag)).flat_map(|tag| &tag.sites);
-        let master = |&site: &u32| self.ledger.event_at(self.ledger.site(self.ledger.site(site)?.master?)?.tag);
-        let mut masters: Vec<_> = sites.filter_map(master).collect();
+        let sites = tags.iter().flat_map(|&tag| self.ledger.sites_of(tag));
+        let master = |site: &CountSite| self.ledger.event_at(self.ledger.site(site.master?)?.tag);
         let whole = tags.iter().filter_map(|&tag| self.ledger.tag(tag)?.view?.master);
-        masters.extend(whole.filter(|&master| self.ledger.tag(master).is_some()));
-        masters.sort_unstable();
-        masters.dedup();
-        masters
+        let whole = whole.filter(|&master| self.ledger.tag(master).is_some());
+        sites.filter_map(master).chain(whole).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// A master's events are on wherever a view wants them, and with any of them the one that leads.

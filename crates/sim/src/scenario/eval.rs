@@ -17,7 +17,7 @@ use super::ast::{
     Attribute, Comparison, Expectation, Expr, Name, Operator, Relation, StateExpectation, StateRelation, Subject,
     Tolerance, Window,
 };
-use super::print::state_name;
+use super::vocabulary::Word;
 use ratio::Ratio;
 
 /// What a runner sees. An error is a sentence that says why there is nothing to see.
@@ -101,8 +101,8 @@ fn states(expected: &StateExpectation, facts: &mut dyn Observe) -> Result<(), St
     match seen.iter().find(|state| !met(state)) {
         None if seen.is_empty() => Err(format!("{} stands for no event now", expected.subject)),
         None => Ok(()),
-        Some(state) if seen.len() == 1 => Err(format!("it is {}", state_name(*state))),
-        Some(state) => Err(format!("one of {} events is {}", seen.len(), state_name(*state))),
+        Some(state) if seen.len() == 1 => Err(format!("it is {}", state.word())),
+        Some(state) => Err(format!("one of {} events is {}", seen.len(), state.word())),
     }
 }
 

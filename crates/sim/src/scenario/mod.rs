@@ -22,10 +22,11 @@ pub mod run;
 #[cfg(test)]
 mod tests;
 pub mod trigger_watch;
+mod vocabulary;
 
 pub use check::{Requirements, check, needs};
 pub use error::{Bearing, Problem, render};
 pub use minimise::{Minimised, Outcome, minimise};
 pub use names::{EventClass, canonical_event, event_class};
 pub use parse::parse;
-pub use print::{print, state_name};
+pub use print::print;

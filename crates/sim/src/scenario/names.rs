@@ -20,33 +20,16 @@ pub enum EventClass {
     Breakpoint,
 }
 
-const HARDWARE: [&str; 10] = [
-    "cycles",
-    "instructions",
-    "cache-references",
-    "cache-misses",
-    "branches",
-    "branch-misses",
-    "bus-cycles",
-    "stalled-cycles-frontend",
-    "stalled-cycles-backend",
-    "ref-cycles",
-];
-
-const SOFTWARE: [&str; 12] = [
-    "cpu-clock",
-    "task-clock",
-    "page-faults",
-    "context-switches",
-    "cpu-migrations",
-    "minor-faults",
-    "major-faults",
-    "alignment-faults",
-    "emulation-faults",
-    "dummy",
-    "bpf-output",
-    "cgroup-switches",
-];
+// Names, with a blank between.
+const HARDWARE: &str = "cycles instructions cache-references cache-misses branches branch-misses bus-cycles \
+                        stalled-cycles-frontend stalled-cycles-backend ref-cycles";
+const SOFTWARE: &str = "cpu-clock task-clock page-faults context-switches cpu-migrations minor-faults major-faults \
+                        alignment-faults emulation-faults dummy bpf-output cgroup-switches";
+const CACHES: &str = "L1-dcache-loads L1-dcache-load-misses L1-dcache-stores L1-dcache-store-misses \
+                      L1-dcache-prefetches L1-dcache-prefetch-misses L1-icache-loads L1-icache-load-misses \
+                      LLC-loads LLC-load-misses LLC-stores LLC-store-misses LLC-prefetches LLC-prefetch-misses \
+                      dTLB-loads dTLB-load-misses dTLB-stores dTLB-store-misses iTLB-loads iTLB-load-misses \
+                      branch-loads branch-load-misses node-loads node-load-misses node-stores node-store-misses";
 
 const ALIASES: [(&str, &str); 7] = [
     ("cpu-cycles", "cycles"),
@@ -58,39 +41,10 @@ const ALIASES: [(&str, &str); 7] = [
     ("migrations", "cpu-migrations"),
 ];
 
-const CACHES: [&str; 26] = [
-    "L1-dcache-loads",
-    "L1-dcache-load-misses",
-    "L1-dcache-stores",
-    "L1-dcache-store-misses",
-    "L1-dcache-prefetches",
-    "L1-dcache-prefetch-misses",
-    "L1-icache-loads",
-    "L1-icache-load-misses",
-    "LLC-loads",
-    "LLC-load-misses",
-    "LLC-stores",
-    "LLC-store-misses",
-    "LLC-prefetches",
-    "LLC-prefetch-misses",
-    "dTLB-loads",
-    "dTLB-load-misses",
-    "dTLB-stores",
-    "dTLB-store-misses",
-    "iTLB-loads",
-    "iTLB-load-misses",
-    "branch-loads",
-    "branch-load-misses",
-    "node-loads",
-    "node-load-misses",
-    "node-stores",
-    "node-store-misses",
-];
-
 /// All names of events that need no description of a PMU.
 pub(super) fn known() -> impl Iterator<Item = &'static str> {
     let aliases = ALIASES.iter().map(|(alias, _)| *alias);
-    HARDWARE.into_iter().chain(SOFTWARE).chain(aliases).chain(CACHES)
+    HARDWARE.split(' ').chain(SOFTWARE.split(' ')).chain(aliases).chain(CACHES.split(' '))
 }
 
 /// The one name of an event, whatever alias was written, without modifiers; `None` if it is no such event.
@@ -98,7 +52,7 @@ pub(super) fn known() -> impl Iterator<Item = &'static str> {
 pub fn canonical_event(name: &str) -> Option<&'static str> {
     let name = name.split_once(':').map_or(name, |(name, _)| name);
     let main = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, main)| main);
-    HARDWARE.into_iter().chain(SOFTWARE).chain(CACHES).find(|known| *known == main)
+    [HARDWARE, SOFTWARE, CACHES].into_iter().flat_map(|names| names.split(' ')).find(|known| *known == main)
 }
 
 /// What kind of event it is; `None` if no such event is known.
@@ -106,7 +60,8 @@ pub fn canonical_event(name: &str) -> Option<&'static str> {
 pub fn event_class(event: &Event) -> Option<EventClass> {
     let Event::Named(text) = event else { return Some(EventClass::Breakpoint) };
     if let Some(name) = canonical_event(text) {
-        return Some(if SOFTWARE.contains(&name) { EventClass::Software } else { EventClass::Hardware });
+        let is_software = SOFTWARE.split(' ').any(|known| known == name);
+        return Some(if is_software { EventClass::Software } else { EventClass::Hardware });
     }
     let raw = text.split_once(':').map_or(text.as_str(), |(raw, _)| raw);
     let digits = raw.strip_prefix('r').map(|digits| digits.strip_prefix("0x").unwrap_or(digits));

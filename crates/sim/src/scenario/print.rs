@@ -7,16 +7,16 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use pmux_engine::event_set::{Position, Rounds};
-use pmux_engine::share::Sharing;
-use pmux_engine::{EventState, Nanos};
+use pmux_engine::Nanos;
+use pmux_engine::event_set::Rounds;
 
 use super::ast::{
-    AccessKind, Attribute, Breakpoint, Callers, ControlOp, ControlTarget, CpuList, DebugRegisters, Event, ExecKind,
-    Expectation, Expr, Fault, Flag, ForkKind, Header, MachineSpec, Open, OpenForm, Operator, OverflowSignal, Part,
-    Rate, Relation, Requirement, RingMode, RingOwnership, Run, Samples, Scenario, StateRelation, Statement, Step,
-    Subject, Switching, Target, Tolerance, Trigger, Watch, Window, duration_text,
+    Attribute, Breakpoint, Constraint, ControlTarget, CpuList, DebugRegisters, Event, ExecKind, Expectation, Expr,
+    Fault, ForkKind, Header, MachineSpec, Open, OpenForm, Operator, Part, Rate, Relation, Requirement, RingMode,
+    RingOwnership, Run, Samples, Scenario, Statement, Step, Subject, Switching, Target, Tolerance, Trigger, Window,
+    duration_text,
 };
+use super::vocabulary::Word;
 
 /// Prints a scenario; each line ends with a newline.
 #[must_use]
@@ -63,45 +63,25 @@ fn separated<T: Display>(items: impl IntoIterator<Item = T>, separator: &str) ->
 /// Prints each key with a blank before it: what stands behind `machine`.
 impl Display for MachineSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(profile) = &self.profile {
-            write!(f, " profile={profile}")?;
-        }
-        if let Some(cpus) = self.cpus {
-            write!(f, " cpus={cpus}")?;
-        }
-        if let Some(counters) = self.counters {
-            write!(f, " counters={counters}")?;
-        }
-        if let Some(width_bits) = self.width_bits {
-            write!(f, " width={width_bits}")?;
-        }
-        if !self.fixed.is_empty() {
-            write!(f, " fixed={}", separated(&self.fixed, ","))?;
-        }
-        if !self.constrained.is_empty() {
-            let constraints =
-                self.constrained.iter().map(|constraint| format!("{}:{}", constraint.event, slots(&constraint.slots)));
-            write!(f, " constrained={}", separated(constraints, ","))?;
-        }
-        if let Some(overflow) = self.overflow {
-            write!(f, " overflow={overflow}")?;
-        }
-        if let Some(callers) = self.callers {
-            write!(f, " callers={callers}")?;
-        }
-        if let Some(sharing) = self.sharing {
-            f.write_str(if sharing == Sharing::On { " sharing=on" } else { " sharing=off" })?;
-        }
-        if let Some(breakpoints) = self.breakpoints {
-            write!(f, " breakpoints={breakpoints}")?;
-        }
-        if let Some(tick) = self.tick {
-            write!(f, " tick={}", duration_text(tick))?;
-        }
-        if let Some(seed) = self.seed {
-            write!(f, " seed={seed}")?;
-        }
-        Ok(())
+        let constraint = |it: &Constraint| format!("{}:{}", it.event, slots(&it.slots));
+        let keys = [
+            ("profile", self.profile.clone()),
+            ("cpus", self.cpus.map(|cpus| cpus.to_string())),
+            ("counters", self.counters.map(|counters| counters.to_string())),
+            ("width", self.width_bits.map(|bits| bits.to_string())),
+            ("fixed", (!self.fixed.is_empty()).then(|| separated(&self.fixed, ","))),
+            (
+                "constrained",
+                (!self.constrained.is_empty()).then(|| separated(self.constrained.iter().map(constraint), ",")),
+            ),
+            ("overflow", self.overflow.map(|overflow| overflow.to_string())),
+            ("callers", self.callers.map(|callers| callers.to_string())),
+            ("sharing", self.sharing.map(|sharing| sharing.word().to_owned())),
+            ("breakpoints", self.breakpoints.map(|breakpoints| breakpoints.to_string())),
+            ("tick", self.tick.map(duration_text)),
+            ("seed", self.seed.map(|seed| seed.to_string())),
+        ];
+        keys.iter().try_for_each(|(key, value)| value.iter().try_for_each(|value| write!(f, " {key}={value}")))
     }
 }
 
@@ -109,25 +89,6 @@ impl Display for MachineSpec {
 fn slots(slots: &[u8]) -> String {
     let cpus = CpuList::new(slots.iter().map(|slot| pmux_engine::CpuId(u32::from(*slot))));
     cpus.map_or_else(String::new, |cpus| cpus.to_string().replace(',', "+"))
-}
-
-impl Display for OverflowSignal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Interrupt => "interrupt",
-            Self::Nmi => "nmi",
-            Self::Poll => "poll",
-        })
-    }
-}
-
-impl Display for Callers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Everywhere => "everywhere",
-            Self::OwnCpu => "own-cpu",
-        })
-    }
 }
 
 impl Display for DebugRegisters {
@@ -245,27 +206,6 @@ impl Display for Breakpoint {
     }
 }
 
-impl Display for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "r",
-            Self::Write => "w",
-            Self::ReadWrite => "rw",
-            Self::Execute => "x",
-        })
-    }
-}
-
-impl Display for AccessKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Execute => "execute",
-        })
-    }
-}
-
 impl Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -276,18 +216,6 @@ impl Display for Target {
             Self::SystemWide(None) => f.write_str("system-wide"),
             Self::SystemWide(Some(cpus)) => write!(f, "system-wide cpus {cpus}"),
         }
-    }
-}
-
-impl Display for Flag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Inherit => "inherit",
-            Self::Pinned => "pinned",
-            Self::Exclusive => "exclusive",
-            Self::Disabled => "disabled",
-            Self::EnableOnExec => "enable-on-exec",
-        })
     }
 }
 
@@ -315,24 +243,9 @@ impl Display for Rate {
     }
 }
 
-impl Display for ControlOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Enable => "enable",
-            Self::Disable => "disable",
-            Self::Reset => "reset",
-            Self::Close => "close",
-        })
-    }
-}
-
 impl Display for Switching {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let to = match self.to {
-            Position::On => "on",
-            Position::Off => "off",
-        };
-        write!(f, "{} {to}", self.set)?;
+        write!(f, "{} {}", self.set, self.to.word())?;
         self.span.map_or(Ok(()), |span| write!(f, " for {}", duration_text(span)))
     }
 }
@@ -389,44 +302,14 @@ impl Display for Expectation {
                 let (left, right) = (&comparison.left, &comparison.right);
                 match comparison.relation {
                     Relation::Near(tolerance) => write!(f, "{left} ~ {right} within {tolerance}"),
-                    relation => write!(f, "{left} {relation} {right}"),
+                    relation => write!(f, "{left} {} {right}", relation.word()),
                 }
             }
             Self::State(expected) => {
-                let relation = match expected.relation {
-                    StateRelation::OneOf => "==",
-                    StateRelation::NoneOf => "!=",
-                };
-                let states = separated(expected.states.iter().map(|state| state_name(*state)), "|");
-                write!(f, "{}.state {relation} {states}", expected.subject)
+                let states = separated(expected.states.iter().map(|state| state.word()), "|");
+                write!(f, "{}.state {} {states}", expected.subject, expected.relation.word())
             }
         }
-    }
-}
-
-/// The word for a state.
-#[must_use]
-pub fn state_name(state: EventState) -> &'static str {
-    match state {
-        EventState::Off => "off",
-        EventState::Inactive => "inactive",
-        EventState::Active => "active",
-        EventState::Error => "error",
-        EventState::Dead => "dead",
-    }
-}
-
-impl Display for Relation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Equal => "==",
-            Self::NotEqual => "!=",
-            Self::AtMost => "<=",
-            Self::AtLeast => ">=",
-            Self::Below => "<",
-            Self::Above => ">",
-            Self::Near(_) => "~",
-        })
     }
 }
 
@@ -476,17 +359,6 @@ fn operand(f: &mut fmt::Formatter<'_>, expr: &Expr, least: u8) -> fmt::Result {
     }
 }
 
-impl Display for Operator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Add => "+",
-            Self::Subtract => "-",
-            Self::Multiply => "*",
-            Self::Divide => "/",
-        })
-    }
-}
-
 impl Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let event = &self.event;
@@ -503,16 +375,8 @@ impl Display for Subject {
 impl Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Count => "count",
-            Self::Enabled => "enabled",
-            Self::Running => "running",
-            Self::Share => "share",
-            Self::Estimate => "estimate",
-            Self::Gap => "gap",
-            Self::Gaps => "gaps",
-            Self::Lost => "lost",
-            Self::Truth(Window::Running) => "truth",
             Self::Truth(Window::Enabled) => "truth(enabled)",
+            _ => self.word(),
         })
     }
 }

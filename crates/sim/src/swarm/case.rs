@@ -73,7 +73,8 @@ pub fn replay(scenario: &Scenario, mode: RunMode) -> Result<(), Finding> {
     caught(|| {
         let mut checked_run = DifferentialRun::new(scenario, mode)?;
         for step in &scenario.steps {
-            judge(step, &as_recorded(step), checked_run.step(&step.statement)?)?;
+            let expected = step.fails.map_or(ExpectedResult::Succeeds, |errno| ExpectedResult::Fails(vec![errno]));
+            judge(step, &expected, checked_run.step(&step.statement)?)?;
         }
         checked_run.finish().map(|_| ())
     })
@@ -118,7 +119,7 @@ impl Case<'_, '_> {
             checked_run.step(&step.statement)?;
         }
         for _ in 0..self.options.tasks.unwrap_or(0) {
-            let planned = generator.populate();
+            let planned = generator.new_task();
             self.one(&mut checked_run, &mut generator, planned)?;
         }
         for _ in 0..self.options.steps {
@@ -184,10 +185,6 @@ const EXCUSED: [&str; 3] = ["ENOMEM", "EBUSY", "EOPNOTSUPP"];
 
 pub(super) fn is(errno: i32, name: &str) -> bool {
     Errno::from_name(name).is_some_and(|known| known.number() == errno)
-}
-
-fn as_recorded(step: &Step) -> ExpectedResult {
-    step.fails.map_or(ExpectedResult::Succeeds, |errno| ExpectedResult::Fails(vec![errno]))
 }
 
 fn set_fails(scenario: &mut Scenario, fails: Option<Errno>) {

@@ -31,10 +31,7 @@ impl ExpectedResult {
     pub(super) fn and_fails(self, name: &str) -> Self {
         match self {
             Self::Succeeds => Self::fails(&[name]),
-            Self::Fails(mut errnos) | Self::Either(mut errnos) => {
-                errnos.extend(Errno::from_name(name));
-                Self::Fails(errnos)
-            }
+            Self::Fails(known) | Self::Either(known) => Self::Fails([known, errnos(&[name])].concat()),
         }
     }
 
@@ -42,14 +39,8 @@ impl ExpectedResult {
     pub(super) fn or_fails(self, name: &str) -> Self {
         match self {
             Self::Succeeds => Self::either(&[name]),
-            Self::Fails(mut errnos) => {
-                errnos.extend(Errno::from_name(name));
-                Self::Fails(errnos)
-            }
-            Self::Either(mut errnos) => {
-                errnos.extend(Errno::from_name(name));
-                Self::Either(errnos)
-            }
+            Self::Fails(known) => Self::Fails([known, errnos(&[name])].concat()),
+            Self::Either(known) => Self::Either([known, errnos(&[name])].concat()),
         }
     }
 

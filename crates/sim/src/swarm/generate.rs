@@ -9,14 +9,14 @@
 
 use super::Options;
 use super::expected_result::ExpectedResult;
-use super::generator_state::{GeneratorState, Key, Opened};
+use super::generator_state::{GeneratorState, Key, Opened, transfer};
 use super::opening::{address, breakpoint};
 use super::rng::Rng;
 use super::shape::Shape;
 use super::weights::{FaultKind, Op, Weights};
 use crate::scenario::ast::{
-    AccessKind, Attribute, Comparison, ControlOp, ControlTarget, ExecKind, Expectation, Expr, Fault, ForkKind, Name,
-    OpenForm, Part, Rate, Relation, Run, Scenario, SourceSpan, Statement, Step, Subject, Target, Window,
+    AccessKind, Attribute, Comparison, ControlOp, ControlTarget, ExecKind, Expectation, Expr, Fault, Flag, ForkKind,
+    Name, OpenForm, Part, Rate, Relation, Run, Scenario, SourceSpan, Statement, Step, Subject, Target, Window,
 };
 use crate::scenario::canonical_event;
 use pmux_engine::{CpuId, Nanos};
@@ -81,11 +81,6 @@ impl Generator {
         (self.state.tasks.len() + self.state.opened.len()) as u64 + u64::from(self.shape.description.cpus)
     }
 
-    /// The next statement of a beginning in which there are to be so many tasks.
-    pub(super) fn populate(&mut self) -> Planned {
-        self.new_task()
-    }
-
     pub(super) fn plan(&mut self) -> Planned {
         for _ in 0..TRIES {
             let op = self.weights.op(&mut self.rng);
@@ -105,8 +100,8 @@ impl Generator {
             Effect::Exit(task) => state.remove_task(task),
             Effect::Opened(opened) => state.add_opened(opened),
             Effect::Closed(closed) => closed.iter().for_each(|(key, name)| state.remove_opened(*key, name)),
-            Effect::Offline(cpu) => state.take_offline(cpu),
-            Effect::Online(cpu) => state.take_online(cpu),
+            Effect::Offline(cpu) => transfer(&mut state.online, &mut state.offline, cpu),
+            Effect::Online(cpu) => transfer(&mut state.offline, &mut state.online, cpu),
         }
     }
 
@@ -183,7 +178,7 @@ impl Generator {
         })
     }
 
-    fn new_task(&mut self) -> Planned {
+    pub(super) fn new_task(&mut self) -> Planned {
         let name = self.state.new_name('t');
         let on = self.rng.pick_any(&self.state.online).copied();
         Planned::new(Statement::Task { name: name.clone(), on }, ExpectedResult::Succeeds, Effect::Task(name))
@@ -262,7 +257,8 @@ impl Generator {
             if closed.iter().any(|(other, _)| *other == key) {
                 continue;
             }
-            if verb == ControlOp::Enable && opened.may_stay_off() {
+            // Where something else holds the counters, what is always on, or in error, says so at once.
+            if verb == ControlOp::Enable && opened.flags.has(Flag::Pinned) {
                 expected = ExpectedResult::either(&["ENODATA"]);
             }
             let (is_group, is_set) = (opened.form == OpenForm::Group, matches!(opened.target, Target::SystemWide(_)));

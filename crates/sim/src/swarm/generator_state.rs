@@ -6,7 +6,7 @@
 //! **Invariant:** nothing here costs more with more tasks and events: no code walks over all of them.
 
 use super::rng::Rng;
-use crate::scenario::ast::{Flag, Flags, Name, OpenForm, Samples, Target};
+use crate::scenario::ast::{Flags, Name, OpenForm, Samples, Target};
 use pmux_engine::CpuId;
 use std::collections::{HashMap, VecDeque};
 
@@ -98,11 +98,6 @@ impl Opened {
             target => !matches!(target, Target::SystemWide(_)),
         };
         if is_one { &self.breakpoints } else { &[] }
-    }
-
-    /// Whether enabling it fails where something else holds the counters: what is always on, or in error, says so at once.
-    pub(super) fn may_stay_off(&self) -> bool {
-        self.flags.has(Flag::Pinned)
     }
 }
 
@@ -203,18 +198,10 @@ impl GeneratorState {
         }
         remember(&mut self.closed, name.clone());
     }
-
-    pub(super) fn take_offline(&mut self, cpu: CpuId) {
-        transfer(&mut self.online, &mut self.offline, cpu);
-    }
-
-    pub(super) fn take_online(&mut self, cpu: CpuId) {
-        transfer(&mut self.offline, &mut self.online, cpu);
-    }
 }
 
 /// From one list to another. CPUs are few, and they come and go rarely.
-fn transfer(from: &mut Vec<CpuId>, to: &mut Vec<CpuId>, cpu: CpuId) {
+pub(super) fn transfer(from: &mut Vec<CpuId>, to: &mut Vec<CpuId>, cpu: CpuId) {
     if let Some(at) = from.iter().position(|&other| other == cpu) {
         from.swap_remove(at);
         to.push(cpu);

@@ -62,24 +62,21 @@ impl Shape {
                 return shape;
             }
         }
-        Self::plain()
+        // The machine that a scenario gets that says nothing.
+        Self::new(Scenario::default(), profiles::minimal(2), Shared::Off)
     }
 
     fn of(header: Header, doorbells: bool, shared: Shared) -> Option<Self> {
         let steps = if doorbells { reach_own_cpu() } else { Vec::new() };
         let start = Scenario { header, steps };
         let description = description(&start, &RunOptions::default()).ok()?;
-        let (events, counters) = (events(&description), counters(&description));
-        let longest = longest(&description);
-        Some(Self { start, description, events, counters, longest, shared })
+        Some(Self::new(start, description, shared))
     }
 
-    /// The machine that a scenario gets that says nothing.
-    fn plain() -> Self {
-        let description = profiles::minimal(2);
+    fn new(start: Scenario, description: Description, shared: Shared) -> Self {
         let (events, counters) = (events(&description), counters(&description));
-        let (longest, shared) = (longest(&description), Shared::Off);
-        Self { start: Scenario::default(), events, counters, longest, description, shared }
+        let longest = longest(&description);
+        Self { start, description, events, counters, longest, shared }
     }
 
     /// Whether equal events use one counter.

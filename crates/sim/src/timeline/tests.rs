@@ -117,11 +117,6 @@ fn many_rows_are_left_out_in_the_middle() {
     assert_eq!(page.lines().filter(|line| line.contains('│') && line.starts_with(' ')).count(), 22, "{page}");
 }
 
-/// The bars of a page: from each row to the next, or to the end.
-fn holds_of(timeline: &Timeline) -> u64 {
-    timeline.holds.iter().map(|hold| hold.to.since(hold.from).0).sum()
-}
-
 #[test]
 fn holds_are_as_long_as_events_ran() {
     let timeline = timeline(
@@ -129,7 +124,8 @@ fn holds_are_as_long_as_events_ran() {
          open s = cycles system-wide\nfork A as C\nrun A, C 20ms\nrun C 7ms on cpu1\n",
     );
     let ran: u64 = timeline.events.iter().filter_map(|event| event.count).map(|count| count.running.0).sum();
-    assert_eq!(holds_of(&timeline), ran);
+    let held: u64 = timeline.holds.iter().map(|hold| hold.to.since(hold.from).0).sum();
+    assert_eq!(held, ran);
     assert!(timeline.marks.iter().any(|mark| mark.what == Marked::Interrupt));
     assert!(timeline.holds.len() < 200, "wraps do not tear holds apart: {}", timeline.holds.len());
 }

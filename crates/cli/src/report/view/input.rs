@@ -28,9 +28,8 @@ fn control(code: KeyCode) -> Option<Action> {
     Some(match code {
         KeyCode::Char('c') => Action::Quit,
         KeyCode::Char('z') => Action::Suspend,
-        KeyCode::Char('u') => Action::Page(-1),
+        KeyCode::Char('u' | 'b') => Action::Page(-1),
         KeyCode::Char('d' | 'f') => Action::Page(1),
-        KeyCode::Char('b') => Action::Page(-1),
         KeyCode::Char('n') => Action::Move(1),
         KeyCode::Char('p') => Action::Move(-1),
         _ => return None,

@@ -170,7 +170,6 @@ pub(super) enum SourcePlace {
 /// The source code of a function.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Source {
-    pub(super) function: String,
     pub(super) program: String,
     /// All that went through it.
     pub(super) total: Weight,

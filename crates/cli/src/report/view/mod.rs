@@ -22,7 +22,7 @@ use crate::stderr::visible;
 use crate::terminal::{Screen, TerminalDevice, columns_and_lines, spawn_input, spawn_signals};
 use crate::theme::Theme;
 use messages::ReaderMessage;
-use pmux::profile::{LookupDetail, SortKey};
+use pmux::profile::{Input, LookupDetail, SortKey};
 use ratatui::crossterm::event;
 use signal_hook::consts::SIGCONT;
 use state::{Action, Effect, Sort, State};
@@ -38,23 +38,19 @@ const GRACE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// It was asked for, and there is no terminal.
-pub(super) fn place(options: &ReportOptions) -> Result<Option<ViewTerminal>, Failure> {
+pub(super) fn place(options: &ReportOptions) -> Result<Option<TerminalDevice>, Failure> {
     if options.tui {
         let none = "the interactive view needs a terminal, and there is none: leave out --tui";
-        return TerminalDevice::find().map(|place| Some(ViewTerminal(place))).ok_or_else(|| failed(none));
+        return TerminalDevice::find().map(Some).ok_or_else(|| failed(none));
     }
     let wants_text = options.stdio || options.json || options.header_only || options.latency;
-    Ok(TerminalDevice::unless_text(wants_text).map(ViewTerminal))
+    Ok(TerminalDevice::unless_text(wants_text))
 }
-
-/// A terminal that can show the view.
-pub(super) struct ViewTerminal(TerminalDevice);
 
 /// What happens.
 enum ViewEvent {
-    Terminal(event::Event),
-    /// The terminal is gone.
-    NoTerminal,
+    /// `None`: it is gone.
+    Terminal(Option<event::Event>),
     Reader(ReaderMessage),
     /// The reader has ended, which it doesn't while requests come.
     NoReader,
@@ -66,7 +62,7 @@ enum ViewEvent {
 /// # Errors
 /// It can't be read, or the terminal can't be used.
 pub(super) fn run(
-    ViewTerminal(place): ViewTerminal,
+    place: TerminalDevice,
     opened: OpenedInput,
     keys: &[SortKey],
     options: &ReportOptions,
@@ -80,7 +76,6 @@ pub(super) fn run(
     let reading = reader::ReadPlan {
         snapshots: opened.manifests.iter().map(|manifest| visible(&manifest.sentence())).collect(),
         wrong: opened.wrong,
-        input: opened.input,
         name: opened.name,
         keys: keys.to_vec(),
         least_percent: options.percent_limit.map_or(0.0, |Percent(limit)| limit),
@@ -91,7 +86,7 @@ pub(super) fn run(
     let mut requested = state.request();
     // Before the reader begins: when it has read all, it tells only what was asked by then.
     let _ = request.send(requested.clone());
-    spawn_reader(reading, requests, sender.clone())?;
+    spawn_reader(opened.input, reading, requests, sender.clone())?;
     let mut first = events.recv_timeout(GRACE).ok();
     if let Some(ViewEvent::Reader(ReaderMessage::Failed(text))) = first {
         return Err(failed(text));
@@ -104,14 +99,10 @@ pub(super) fn run(
     let _ = event::poll(Duration::ZERO);
     let (columns, lines) = columns_and_lines();
     state.act(Action::Resize(columns, lines));
-    let tell = move |event: Option<event::Event>| event.map_or(ViewEvent::NoTerminal, ViewEvent::Terminal);
-    spawn_input(move |event| sender.send(tell(event)).is_ok()).map_err(no_terminal)?;
+    spawn_input(move |event| sender.send(ViewEvent::Terminal(event)).is_ok()).map_err(no_terminal)?;
     loop {
         screen.draw(|frame| draw::draw(frame, &state, theme)).map_err(no_terminal)?;
-        let mut next = match first.take() {
-            Some(first) => Some(first),
-            None => events.recv().ok(),
-        };
+        let mut next = first.take().or_else(|| events.recv().ok());
         // All that has happened is taken before anything is drawn.
         while let Some(one) = next {
             match step(&mut state, &one) {
@@ -144,10 +135,10 @@ pub(super) fn run(
 /// What a key comes to.
 fn step(state: &mut State, happened: &ViewEvent) -> Effect {
     match happened {
-        ViewEvent::Terminal(event) => {
+        ViewEvent::Terminal(Some(event)) => {
             input::action(event, state.typing).map_or(Effect::Nothing, |action| state.act(action))
         }
-        ViewEvent::NoTerminal => state.act(Action::Quit),
+        ViewEvent::Terminal(None) => state.act(Action::Quit),
         _ => Effect::Nothing,
     }
 }
@@ -162,6 +153,7 @@ impl Drop for ExitNotice {
 }
 
 fn spawn_reader(
+    input: Input,
     reading: reader::ReadPlan,
     requests: Receiver<messages::ViewRequest>,
     sender: Sender<ViewEvent>,
@@ -169,7 +161,7 @@ fn spawn_reader(
     let exit_notice = ExitNotice(sender.clone());
     let read = move || {
         let _exit_notice = exit_notice;
-        reader::run(reading, requests, Box::new(move |message| sender.send(ViewEvent::Reader(message)).is_ok()));
+        reader::run(input, reading, requests, Box::new(move |message| sender.send(ViewEvent::Reader(message)).is_ok()));
     };
     let spawned = thread::Builder::new().name("reader".to_owned()).spawn(read);
     spawned.map(|_| ()).map_err(|error| failed(format!("no thread can be started: {error}")))

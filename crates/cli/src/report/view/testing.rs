@@ -92,8 +92,7 @@ impl Viewed {
         let state = State::new("it.data".to_owned(), keys.clone(), Sort::Total, size);
         let ((request, requests), (sender, messages)) = (channel(), channel());
         let input = Input::file(recording());
-        let reading = ReadPlan {
-            input,
+        let plan = ReadPlan {
             name: "it.data".to_owned(),
             snapshots: Vec::new(),
             wrong: Vec::new(),
@@ -105,7 +104,7 @@ impl Viewed {
         };
         // Before the reader begins: when it has read all, it tells only what was asked by then.
         request.send(state.request()).unwrap();
-        std::thread::spawn(move || run(reading, requests, Box::new(move |message| sender.send(message).is_ok())));
+        std::thread::spawn(move || run(input, plan, requests, Box::new(move |message| sender.send(message).is_ok())));
         let mut viewed = Self { state, request, messages };
         viewed.take_until(|message| matches!(message, ReaderMessage::Finished));
         viewed

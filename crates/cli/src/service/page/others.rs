@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** what a process is called reaches the terminal without control characters.
 
-use super::{StatusPage, list, number, some_of, words};
+use super::{L, R, StatusPage, list, number, some_of, words};
 use pmux::abi::AttrFlags;
 use pmux::server_api::foreign::ForeignEvents;
 use pmux::{BackendChoice, CpuList, Holder, Session, holders_and_unseen, watchdog_counts};
@@ -70,7 +70,7 @@ impl StatusPage {
             ]
         };
         let rows: Vec<_> = holders.iter().map(row).collect();
-        self.table(["process", "command", "events", "which"], [true, false, true, false], &rows);
+        self.table(["process", "command", "events", "which"], [R, L, R, L], &rows);
         if others["nmi_watchdog"] == true {
             self.line("kernel", "its NMI watchdog holds a counter of each CPU (kernel.nmi_watchdog=0 gives it back)");
         }

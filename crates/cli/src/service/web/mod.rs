@@ -166,13 +166,10 @@ fn snapshots(directory: &Path) -> Option<Vec<(String, u64)>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Vec::new()),
         Err(_) => return None,
     };
+    let is_snapshot = |name: &String| name.ends_with(".data") && !name.starts_with('.');
     let mut files: Vec<_> = entries
         .filter_map(|entry| {
-            let name = entry
-                .file_name()
-                .into_string()
-                .ok()
-                .filter(|name| name.ends_with(".data") && !name.starts_with('.'))?;
+            let name = entry.file_name().into_string().ok().filter(is_snapshot)?;
             // Not what a link leads to.
             let seen = entry.metadata().ok().filter(fs::Metadata::is_file)?;
             Some((name, seen.len()))

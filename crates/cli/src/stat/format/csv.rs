@@ -8,7 +8,7 @@
 
 use super::metric::MetricCell;
 use super::metrics::Metrics;
-use super::{numbers, text};
+use super::{numbers, table, text};
 use crate::stat::report::{EventColumn, ReportPeriod, Row, RowScope, StatReport, Value};
 use std::fmt::Write as _;
 
@@ -74,22 +74,17 @@ fn push_row(out: &mut String, report: &StatReport, metrics: &Metrics, row: &Row,
     push_scope(out, report, row.scope, separator);
     push_count(out, event, row.value, separator);
     if !report.cgroups.is_empty() {
-        let name = row.scope.cgroup.and_then(|index| report.cgroups.get(index));
-        let _ = write!(out, "{separator}{}", name.map_or("", String::as_str));
+        let _ = write!(out, "{separator}{}", table::cgroup_name(report, row.scope));
     }
     if report.runs != 1 {
         let _ = write!(out, "{separator}{:.2}%", row.deviation_pct.unwrap_or(0.0));
     }
     push_running(out, row.value, separator);
     let derived = metrics.of(report, row);
-    match derived.first {
-        MetricCell::Known(metric) => {
-            let _ = write!(out, "{separator}{}{separator}{}", metric.bare(), metric.unit);
-        }
-        MetricCell::None | MetricCell::Unavailable(_) => {
-            let _ = write!(out, "{separator}{separator}");
-        }
-    }
+    let _ = match derived.first {
+        MetricCell::Known(metric) => write!(out, "{separator}{}{separator}{}", metric.bare(), metric.unit),
+        MetricCell::None | MetricCell::Unavailable(_) => write!(out, "{separator}{separator}"),
+    };
     out.push('\n');
     if let Some(metric) = derived.second {
         push_second(out, report, row.scope, separator);
@@ -114,7 +109,6 @@ fn push_second(out: &mut String, report: &StatReport, scope: RowScope, separator
 mod tests {
     use super::*;
     use crate::stat::format::sample;
-    use crate::stat::report::Value;
 
     #[test]
     fn a_plain_run() {

@@ -10,7 +10,7 @@
 
 use super::metric::{Metric, MetricCell};
 use super::metrics::Metrics;
-use super::{numbers, text};
+use super::{numbers, table, text};
 use crate::stat::report::{EventColumn, ReportPeriod, Row, RowScope, StatReport, Value};
 use std::fmt::Write as _;
 
@@ -50,8 +50,7 @@ pub(super) fn push_head(out: &mut String, report: &StatReport, scope: RowScope) 
 /// Appends the cgroup, when cgroups were asked for.
 pub(super) fn push_cgroup(out: &mut String, report: &StatReport, scope: RowScope) {
     if !report.cgroups.is_empty() {
-        let name = scope.cgroup.and_then(|index| report.cgroups.get(index));
-        push_text(out, "cgroup", name.map_or("", String::as_str));
+        push_text(out, "cgroup", table::cgroup_name(report, scope));
         out.push_str(", ");
     }
 }

@@ -21,19 +21,28 @@ pub(super) enum Form {
 /// A metric with its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Metric {
-    /// The number.
     pub(super) value: f64,
     /// What the number is.
     pub(super) unit: &'static str,
-    /// How the number is written.
     pub(super) form: Form,
     /// How much it should worry the reader.
-    pub(super) grade: Grade,
+    pub(super) ink: Ink,
 }
 
 impl Metric {
     pub(super) const fn new(value: f64, unit: &'static str, form: Form) -> Self {
-        Self { value, unit, form, grade: Grade::Fine }
+        Self { value, unit, form, ink: Ink::Plain }
+    }
+
+    /// A share in percent, which should worry the reader the more of three rising limits it is above.
+    pub(super) fn share(pct: f64, unit: &'static str, limits: [f64; 3]) -> Self {
+        let ink = match limits.iter().filter(|&&limit| pct > limit).count() {
+            0 => Ink::Plain,
+            1 => Ink::Notice,
+            2 => Ink::Poor,
+            _ => Ink::Bad,
+        };
+        Self { ink, ..Self::new(pct, unit, Form::Percent) }
     }
 
     /// Returns the number padded as in the table.
@@ -64,7 +73,6 @@ pub(super) enum MetricCell {
     None,
     /// The event has a metric of this name, but its other half was not counted.
     Unavailable(&'static str),
-    /// The metric.
     Known(Metric),
 }
 
@@ -85,39 +93,4 @@ pub(super) struct Derived {
     pub(super) first: MetricCell,
     /// Stalled cycles per instruction, on a line of its own.
     pub(super) second: Option<Metric>,
-}
-
-/// How much a ratio should worry the reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Grade {
-    /// Nothing to see.
-    Fine,
-    /// Worth a look.
-    Notice,
-    /// Poor.
-    Poor,
-    /// Bad.
-    Bad,
-}
-
-impl Grade {
-    /// Grades a percentage by three rising limits.
-    pub(super) fn of(pct: f64, limits: [f64; 3]) -> Self {
-        match limits.iter().filter(|&&limit| pct > limit).count() {
-            0 => Self::Fine,
-            1 => Self::Notice,
-            2 => Self::Poor,
-            _ => Self::Bad,
-        }
-    }
-
-    /// Returns the ink for this grade.
-    pub(super) const fn ink(self) -> Ink {
-        match self {
-            Self::Fine => Ink::Plain,
-            Self::Notice => Ink::Notice,
-            Self::Poor => Ink::Poor,
-            Self::Bad => Ink::Bad,
-        }
-    }
 }

@@ -12,7 +12,7 @@
 use super::metric::Metric;
 use super::metrics::Metrics;
 use super::role::column_name;
-use super::table::{self, TableWidths};
+use super::table::{self, HEADER_EVERY, TableWidths};
 use super::{csv as csv_fields, json as json_fields, text};
 use crate::stat::report::{ReportPeriod, RowScope, StatReport};
 use crate::style::{Ink, Style};
@@ -20,8 +20,6 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 const COLUMN_WIDTH: usize = 20;
-/// Heads are repeated after this many intervals.
-const HEADER_EVERY: u64 = 25;
 
 /// The metrics of a report arranged in lines and columns.
 struct Grid {
@@ -96,14 +94,14 @@ pub(super) fn table(report: &StatReport, style: Style) -> String {
         table::push_moment(&mut out, report, style);
         table::push_scope(&mut out, report, &widths, *scope);
         if let Some(width) = cgroup_width {
-            let name = text::visible(table::cgroup_name(report, *scope).unwrap_or_default());
+            let name = text::visible(table::cgroup_name(report, *scope));
             let _ = write!(out, "{name:<width$} ");
         }
         for (cell, &width) in cells.iter().zip(&column_widths) {
             match cell {
                 Some(metric) => {
                     let number = format!("{:>width$} ", metric.padded());
-                    style.paint(&mut out, metric.grade.ink(), &number);
+                    style.paint(&mut out, metric.ink, &number);
                 }
                 None => {
                     let _ = write!(out, "{:width$} ", "");
@@ -145,8 +143,7 @@ pub(super) fn csv(report: &StatReport, separator: &str) -> String {
         csv_fields::push_moment(&mut out, report, separator);
         csv_fields::push_scope(&mut out, report, *scope, separator);
         if !report.cgroups.is_empty() {
-            let name = table::cgroup_name(report, *scope).unwrap_or_default();
-            let _ = write!(out, "{name}{separator}");
+            let _ = write!(out, "{}{separator}", table::cgroup_name(report, *scope));
         }
         for cell in cells {
             let number = cell.map(|metric| metric.bare()).unwrap_or_default();

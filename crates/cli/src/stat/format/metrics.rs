@@ -9,7 +9,7 @@
 //! control group and count the same execution contexts (`cycles:u` never divides
 //! `instructions:k`). Clocks are the exception: they tick for every context.
 
-use super::metric::{Derived, Form, Grade, Metric, MetricCell};
+use super::metric::{Derived, Form, Metric, MetricCell};
 use super::numbers;
 use super::role::{
     ANY_CONTEXT, BACK_STALLS, BASES, BRANCHES, CACHE_REFS, CLOCK, CYCLES, Contexts, FRONT_STALLS, Role, contexts,
@@ -47,16 +47,13 @@ impl Metrics {
             };
             let role = Role::of(&event.canonical);
             let Some(slot) = role.basis() else { continue };
-            let contexts = match role {
-                Role::Clock => ANY_CONTEXT,
-                _ => contexts(&event.name),
+            let (contexts, value) = match role {
+                // Clocks count nanoseconds, whatever they are shown in.
+                Role::Clock => (ANY_CONTEXT, raw),
+                _ => (contexts(&event.name), raw * event.scale),
             };
             let basis = &mut bases.entry((row.scope, contexts)).or_default()[slot];
-            basis.sum += match role {
-                // Clocks count nanoseconds, whatever they are shown in.
-                Role::Clock => raw,
-                _ => raw * event.scale,
-            };
+            basis.sum += value;
             basis.count += 1.0;
         }
         Self { bases, wall_ns: report.elapsed_ns as f64 }
@@ -86,14 +83,17 @@ impl Metrics {
             Role::BranchMisses => place.miss_rate(value, BRANCHES, "of all branches"),
             Role::LoadMisses(cache) => place.miss_rate(value, cache.basis(), cache.unit()),
             Role::CacheMisses => place.cache_miss_rate(value),
-            Role::FrontStalls => place.idle_front(value),
-            Role::BackStalls => place.idle_back(value),
+            Role::FrontStalls => match place.share_pct(value, CYCLES) {
+                0.0 => MetricCell::Unavailable("frontend cycles idle"),
+                pct => MetricCell::Known(Metric::share(pct, "frontend cycles idle", [10.0, 30.0, 50.0])),
+            },
+            Role::BackStalls => {
+                let pct = place.share_pct(value, CYCLES);
+                MetricCell::Known(Metric::share(pct, "backend cycles idle", [20.0, 50.0, 75.0]))
+            }
             Role::Branches | Role::CacheRefs | Role::Loads(_) | Role::Other => place.rate(value),
         };
-        let second = match role {
-            Role::Instructions => place.stalls_per_instruction(value),
-            _ => None,
-        };
+        let second = (role == Role::Instructions).then(|| place.stalls_per_instruction(value)).flatten();
         Derived { first, second }
     }
 }
@@ -139,9 +139,7 @@ impl MetricContext<'_> {
         if self.basis(slot).count == 0.0 {
             return MetricCell::Unavailable(unit);
         }
-        let share = self.share_pct(value, slot);
-        let grade = Grade::of(share, [5.0, 10.0, 20.0]);
-        MetricCell::Known(Metric { grade, ..Metric::new(share, unit, Form::Percent) })
+        MetricCell::Known(Metric::share(self.share_pct(value, slot), unit, [5.0, 10.0, 20.0]))
     }
 
     fn cache_miss_rate(self, value: f64) -> MetricCell {
@@ -150,22 +148,6 @@ impl MetricContext<'_> {
             return MetricCell::Unavailable(unit);
         }
         known(self.share_pct(value, CACHE_REFS), unit, Form::WidePercent)
-    }
-
-    fn idle_front(self, value: f64) -> MetricCell {
-        let unit = "frontend cycles idle";
-        let share = self.share_pct(value, CYCLES);
-        if share == 0.0 {
-            return MetricCell::Unavailable(unit);
-        }
-        let grade = Grade::of(share, [10.0, 30.0, 50.0]);
-        MetricCell::Known(Metric { grade, ..Metric::new(share, unit, Form::Percent) })
-    }
-
-    fn idle_back(self, value: f64) -> MetricCell {
-        let share = self.share_pct(value, CYCLES);
-        let grade = Grade::of(share, [20.0, 50.0, 75.0]);
-        MetricCell::Known(Metric { grade, ..Metric::new(share, "backend cycles idle", Form::Percent) })
     }
 
     fn stalls_per_instruction(self, instructions: f64) -> Option<Metric> {

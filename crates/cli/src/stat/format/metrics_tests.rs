@@ -3,6 +3,7 @@
 use super::*;
 use crate::stat::format::sample;
 use crate::stat::report::Value;
+use crate::style::Ink;
 
 fn unit_of(report: &StatReport, row: usize) -> (String, &'static str) {
     let metrics = Metrics::new(report);
@@ -48,14 +49,8 @@ fn the_usual_metrics() {
     let second = metrics.of(&report, &report.rows[2]).second;
     let text = second.map(|metric| (metric.bare(), metric.unit));
     assert_eq!(text, Some(("0.53".to_owned(), "stalled cycles per insn")));
-    let grade = |row: usize| {
-        let cell = metrics.of(&report, &report.rows[row]).first;
-        cell.known().map(|metric| metric.grade)
-    };
-    assert_eq!(grade(4), Some(Grade::Bad));
-    assert_eq!(grade(6), Some(Grade::Notice));
-    assert_eq!(grade(7), Some(Grade::Bad));
-    assert_eq!(grade(2), Some(Grade::Fine));
+    let ink = |row: usize| metrics.of(&report, &report.rows[row]).first.known().map(|metric| metric.ink);
+    assert_eq!([4, 6, 7, 2].map(ink), [Ink::Bad, Ink::Notice, Ink::Bad, Ink::Plain].map(Some));
 }
 
 #[test]

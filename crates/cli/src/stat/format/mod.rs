@@ -67,11 +67,8 @@ pub(crate) enum TreeDetail {
 /// How a report is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// The layout.
     pub(crate) layout: Layout,
-    /// Which numbers.
     pub(crate) columns: Columns,
-    /// How much of a tree.
     pub(crate) tree: TreeDetail,
     /// Colour, width and grouping, for the table.
     pub(crate) style: Style,
@@ -110,10 +107,7 @@ pub(crate) fn notes_text(report: &StatReport, style: Style) -> String {
     out
 }
 
-/// Returns the first lines of an output file (`-o`): when the measurement started.
-///
-/// `unix_seconds` is the time, `utc_offset_s` how far local time is ahead of UTC.
-pub(crate) fn started_on(unix_seconds: u64, utc_offset_s: i32) -> String {
-    let stamp = text::calendar(unix_seconds, utc_offset_s);
-    format!("# started on {stamp}\n\n")
+/// Returns the first lines of an output file (`-o`): when the measurement started, in UTC.
+pub(crate) fn started_on(unix_seconds: u64) -> String {
+    format!("# started on {}\n\n", text::calendar(unix_seconds))
 }

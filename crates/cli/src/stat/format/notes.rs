@@ -5,7 +5,7 @@
 //! names the events.
 
 use super::text;
-use crate::stat::report::{About, Note, Remedies, StatReport, Value};
+use crate::stat::report::{About, Note, StatReport, Value};
 use crate::style::{Ink, Style};
 
 /// More event names than this are counted instead of listed.
@@ -36,11 +36,6 @@ impl Sentence<'_> {
     fn before(&self, cause: &str) -> String {
         let text = format!("{}{}", self.state, self.note.text);
         text.strip_suffix(cause).unwrap_or(&text).trim_end_matches(' ').trim_end_matches(':').to_owned()
-    }
-
-    /// Returns what would help.
-    pub(super) fn help(&self) -> &[String] {
-        &self.note.help
     }
 }
 
@@ -77,7 +72,7 @@ pub(super) fn sentences(report: &StatReport) -> Vec<Sentence<'_>> {
 pub(super) fn append(out: &mut String, report: &StatReport, style: Style) {
     let width = style.width.unwrap_or(WIDTH).max(WIDTH_MIN);
     for (cause, same) in by_cause(report) {
-        if report.remedies == Remedies::OnRequest {
+        if !report.shows_help {
             push_brief(out, report, (cause, &same), width, style);
             continue;
         }
@@ -94,12 +89,12 @@ pub(super) fn append(out: &mut String, report: &StatReport, style: Style) {
             pieces.extend([(Ink::Plain, gap), (if at % 2 == 0 { Ink::Strong } else { Ink::Plain }, &**part)]);
         }
         pieces.extend([(Ink::Plain, if pieces.is_empty() { "" } else { ": " }), (Ink::Plain, &*cause)]);
-        push_wrapped(out, &pieces, (1, 3), width, style);
-        let help = same.iter().map(Sentence::help).max_by_key(|help| help.len()).unwrap_or_default();
+        push_wrapped(out, &pieces, 1, width, style);
+        let help = same.iter().map(|one| &one.note.help[..]).max_by_key(|help| help.len()).unwrap_or_default();
         for (at, one) in help.iter().enumerate() {
             let label = if at == 0 { "what helps: " } else { "or: " };
             let pieces = [(Ink::Faint, label), (Ink::Plain, &*text::visible(one))];
-            push_wrapped(out, &pieces, (3, 5), width, style);
+            push_wrapped(out, &pieces, 3, width, style);
         }
     }
 }
@@ -122,7 +117,7 @@ fn push_brief(
     let before = if same.len() > 1 { String::new() } else { same.iter().map(|one| one.before(cause)).collect() };
     let gap = |text: &str| if text.is_empty() { "" } else { ": " };
     let text = text::visible(&format!("{before}{}{brief}", gap(&before)));
-    let has_more = is_cut || same.iter().any(|one| !one.help().is_empty());
+    let has_more = is_cut || same.iter().any(|one| !one.note.help.is_empty());
     let more = if has_more { " (-v: more)" } else { "" };
     let named = |most: usize| {
         let names = names(report, &events, most);
@@ -130,7 +125,7 @@ fn push_brief(
     };
     let fits = |names: &String| 1 + text::columns(names) + text::columns(&text) + text::columns(more) <= width;
     let names = (1..=NAMES_LISTED).rev().map(named).find(fits).unwrap_or_else(|| named(1));
-    push_wrapped(out, &[(Ink::Strong, &names), (Ink::Plain, &text), (Ink::Faint, more)], (1, 3), width, style);
+    push_wrapped(out, &[(Ink::Strong, &names), (Ink::Plain, &text), (Ink::Faint, more)], 1, width, style);
 }
 
 /// The sentences by their causes.
@@ -153,13 +148,12 @@ fn cause(text: &str) -> &str {
     WHAT.iter().find_map(|what| text.strip_prefix(what)).unwrap_or(text)
 }
 
-/// Appends pieces of text as lines of at most `width` columns. Words stay whole, and so does what stands in backticks:
-/// it may be wanted for copying.
-fn push_wrapped(out: &mut String, pieces: &[(Ink, &str)], indents: (usize, usize), width: usize, style: Style) {
+/// Appends pieces of text as lines of at most `width` columns; those behind the first stand two columns further to the right. Words
+/// stay whole, and so does what stands in backticks: it may be wanted for copying.
+fn push_wrapped(out: &mut String, pieces: &[(Ink, &str)], indent: usize, width: usize, style: Style) {
     let mut column = 0;
     let mut pending = String::new();
-    let (first, next) = indents;
-    let mut start = first;
+    let mut start = indent;
     for (ink, word) in words(pieces) {
         let bare = word.trim_end_matches(' ');
         let needed = text::columns(bare);
@@ -167,7 +161,7 @@ fn push_wrapped(out: &mut String, pieces: &[(Ink, &str)], indents: (usize, usize
         if column > 0 && !pending.is_empty() && column + gap + needed > width {
             out.push('\n');
             column = 0;
-            start = next;
+            start = indent + 2;
         }
         if column == 0 {
             out.extend(std::iter::repeat_n(' ', start));
@@ -237,15 +231,13 @@ fn names(report: &StatReport, events: &[usize], most: usize) -> String {
     if more == 0 || (most > 1 && more == 1) {
         return names.join(", ");
     }
-    let listed = names.iter().take(most).copied();
-    let listed: Vec<&str> = listed.collect();
-    format!("{} and {more} more", listed.join(", "))
+    format!("{} and {more} more", names[..most].join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::format::sample;
+    use crate::stat::format::{notes_text, sample};
 
     fn note(about: About, text: &str, help: Option<&str>) -> Note {
         Note { about, text: text.to_owned(), help: help.into_iter().map(str::to_owned).collect() }
@@ -259,10 +251,8 @@ mod tests {
         long.help.push("as root, once: `sysctl kernel.perf_event_paranoid=0`".to_owned());
         report.notes = vec![long];
         let narrow = Style { width: Some(40), ..sample::PLAIN };
-        let mut out = String::new();
-        append(&mut out, &report, narrow);
         assert_eq!(
-            out,
+            notes_text(&report, narrow),
             " cycles: not supported: this machine has
    no hardware PMU
    what helps: a machine type with a PMU
@@ -270,8 +260,7 @@ mod tests {
      `sysctl kernel.perf_event_paranoid=0`
 "
         );
-        let mut painted = String::new();
-        append(&mut painted, &report, Style { color: crate::style::Color::On, ..narrow });
+        let painted = notes_text(&report, Style { color: crate::style::Color::On, ..narrow });
         assert!(painted.starts_with(" \u{1b}[1mcycles\u{1b}[0m: not supported"), "{painted:?}");
     }
 
@@ -289,10 +278,8 @@ mod tests {
             note(About::Measurement, "counted on 3 of 4 CPUs for 1.97 s", None),
             note(About::Event(2), "shared its counter", None),
         ];
-        let mut out = String::new();
-        append(&mut out, &report, sample::PLAIN);
         assert_eq!(
-            out,
+            notes_text(&report, sample::PLAIN),
             " cycles, branches: not supported: this machine has no hardware PMU\n   \
              what helps: a virtual machine type with a PMU\n \
              counted on 3 of 4 CPUs for 1.97 s\n \
@@ -310,10 +297,8 @@ mod tests {
         }
         report.notes = (0..12).map(|event| note(About::Event(event), "no free counter", None)).collect();
         report.notes.push(note(About::Event(99), "lost\n", None));
-        let mut out = String::new();
-        append(&mut out, &report, sample::PLAIN);
         assert_eq!(
-            out,
+            notes_text(&report, sample::PLAIN),
             " e0, e1, e2, e3, e4, e5, e6, e7 and 4 more: not counted: no free counter\n \
              ?: lost\\n\n"
         );

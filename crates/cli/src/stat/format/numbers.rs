@@ -50,15 +50,9 @@ pub(super) fn millis(ns: u64, grouping: Grouping) -> String {
 
 /// Brings a rate per second into the range that its unit is for.
 pub(super) fn rate(per_second: f64) -> (f64, &'static str) {
-    if per_second > 1e9 {
-        (per_second / 1e9, "G/sec")
-    } else if per_second > 1e6 {
-        (per_second / 1e6, "M/sec")
-    } else if per_second > 1e3 {
-        (per_second / 1e3, "K/sec")
-    } else {
-        (per_second, "/sec")
-    }
+    const UNITS: [(f64, &str); 3] = [(1e9, "G/sec"), (1e6, "M/sec"), (1e3, "K/sec")];
+    let unit = UNITS.into_iter().find(|(one, _)| per_second > *one);
+    unit.map_or((per_second, "/sec"), |(one, name)| (per_second / one, name))
 }
 
 /// Returns how many decimals a mean deserves whose error is `error`: two digits more than

@@ -1,8 +1,6 @@
 //! Reports for the tests of all formats.
 
-use crate::stat::report::{
-    EventColumn, MeasuredTarget, Remedies, ReportPeriod, Row, RowScope, StatReport, ThreadName, Value,
-};
+use crate::stat::report::{EventColumn, MeasuredTarget, ReportPeriod, Row, RowScope, StatReport, ThreadName, Value};
 use crate::style::{Color, Grouping, Style};
 
 /// Plain text without a width.
@@ -29,7 +27,7 @@ pub(in crate::stat) fn counted(events: &[(&str, f64)]) -> StatReport {
         system_ns: None,
         runs: 1,
         notes: Vec::new(),
-        remedies: Remedies::All,
+        shows_help: true,
         tree: None,
         regions: Vec::new(),
     }

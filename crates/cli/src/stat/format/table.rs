@@ -12,7 +12,7 @@ use crate::style::{Ink, Style};
 use std::fmt::Write as _;
 
 /// Interval headers are repeated after this many intervals.
-const HEADER_EVERY: u64 = 25;
+pub(super) const HEADER_EVERY: u64 = 25;
 
 const VALUE_WIDTH: usize = 18;
 const NAME_WIDTH: usize = 32;
@@ -108,8 +108,7 @@ pub(super) fn push_scope_header(out: &mut String, report: &StatReport, widths: &
 /// Appends the time of an interval.
 pub(super) fn push_moment(out: &mut String, report: &StatReport, style: Style) {
     if let ReportPeriod::Interval { at_ns, .. } = report.period {
-        let time = format!("{:>16} ", numbers::seconds(at_ns));
-        style.paint(out, Ink::Faint, &time);
+        style.paint(out, Ink::Faint, &format!("{:>16} ", numbers::seconds(at_ns)));
     }
 }
 
@@ -124,10 +123,9 @@ pub(super) fn push_scope(out: &mut String, report: &StatReport, widths: &TableWi
     }
 }
 
-/// Returns the name of a row's control group.
-pub(super) fn cgroup_name(report: &StatReport, scope: RowScope) -> Option<&str> {
-    let index = scope.cgroup?;
-    report.cgroups.get(index).map(String::as_str)
+/// Returns the name of a row's control group, empty without one.
+pub(super) fn cgroup_name(report: &StatReport, scope: RowScope) -> &str {
+    scope.cgroup.and_then(|index| report.cgroups.get(index)).map_or("", String::as_str)
 }
 
 fn push_row(out: &mut String, report: &StatReport, widths: &TableWidths, metrics: &Metrics, row: &Row, style: Style) {
@@ -142,25 +140,21 @@ fn push_row(out: &mut String, report: &StatReport, widths: &TableWidths, metrics
             let number = numbers::number(raw * event.scale, decimals, style.grouping);
             let _ = write!(out, "{number:>VALUE_WIDTH$} ");
         }
-        None => {
-            let absent = format!("{:>VALUE_WIDTH$} ", row.value.absent_text());
-            style.paint(out, Ink::Notice, &absent);
-        }
+        None => style.paint(out, Ink::Notice, &format!("{:>VALUE_WIDTH$} ", row.value.absent_text())),
     }
     let unit = format!("{:<1$} ", event.unit, widths.unit);
     style.paint(out, Ink::Faint, &unit);
     let name = format!("{:<1$}", text::visible(&event.name), widths.name);
     style.paint(out, Ink::Strong, &name);
     if !report.cgroups.is_empty() {
-        let cgroup = text::visible(cgroup_name(report, row.scope).unwrap_or_default());
+        let cgroup = text::visible(cgroup_name(report, row.scope));
         let width = widths.cgroup;
         let _ = write!(out, " {cgroup:<width$}");
     }
     let Derived { first, second } = metrics.of(report, row);
     // Nanoseconds per second are for programs that expect them, not for people.
     push_metric(out, first.known().filter(|_| event.unit != "ns"), style);
-    let deviation = row.deviation_pct.filter(|&pct| report.runs > 1 && pct > 0.0);
-    if let Some(pct) = deviation {
+    if let Some(pct) = row.deviation_pct.filter(|&pct| report.runs > 1 && pct > 0.0) {
         let _ = write!(out, "  ( +-{pct:6.2}% )");
     }
     let share = row.value.running_pct();
@@ -190,7 +184,7 @@ fn push_metric(out: &mut String, metric: Option<Metric>, style: Style) {
     };
     let number = metric.padded();
     style.paint(out, Ink::Faint, " # ");
-    style.paint(out, metric.grade.ink(), &number);
+    style.paint(out, metric.ink, &number);
     let rest = METRIC_WIDTH.saturating_sub(text::columns(&number) + 1);
     let _ = write!(out, " {:<rest$}", metric.unit);
 }

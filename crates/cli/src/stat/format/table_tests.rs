@@ -3,7 +3,7 @@
 use super::*;
 use crate::stat::format::sample;
 use crate::stat::report::{About, Note};
-use crate::style::{Color, Grouping};
+use crate::style::Color;
 
 #[test]
 fn a_plain_run() {
@@ -168,10 +168,8 @@ fn a_second_metric_has_its_own_line() {
 
 #[test]
 fn nothing_counted_shows_the_time_only() {
-    let mut report = sample::counted(&[]);
-    report.notes.clear();
     assert_eq!(
-        compose(&report, sample::PLAIN),
+        compose(&sample::counted(&[]), sample::PLAIN),
         "\n Performance counter stats for 'ls -lR':\n\n       1.000000000 seconds time elapsed\n\n"
     );
 }
@@ -199,10 +197,8 @@ fn long_names_keep_the_other_columns_straight() {
 
 #[test]
 fn colour_marks_bad_ratios_and_does_not_move_columns() {
-    let mut report = sample::counted(&[("branches", 10.0), ("branch-misses", 5.0)]);
-    report.rows[0].deviation_pct = None;
-    let colour = Style { color: Color::On, width: None, grouping: Grouping::Thousands };
-    let page = compose(&report, colour);
+    let report = sample::counted(&[("branches", 10.0), ("branch-misses", 5.0)]);
+    let page = compose(&report, Style { color: Color::On, ..sample::PLAIN });
     assert!(page.contains("\u{1b}[31m  50.00%\u{1b}[0m of all branches"));
     let plain = crate::without_colour(&page);
     let trimmed: Vec<&str> = plain.lines().map(str::trim_end).collect();

@@ -190,13 +190,11 @@ fn push_remarks<'a>(note: &mut String, members: impl Iterator<Item = &'a Process
             _ => write!(note, " [signal {signal} ×{count}]"),
         };
     }
-    match running {
-        0 => {}
-        1 if processes == 1 => note.push_str(" [still running]"),
-        _ => {
-            let _ = write!(note, " [{running} still running]");
-        }
-    }
+    let _ = match running {
+        0 => Ok(()),
+        1 if processes == 1 => write!(note, " [still running]"),
+        _ => write!(note, " [{running} still running]"),
+    };
 }
 
 impl Shown<'_> {
@@ -215,12 +213,10 @@ fn total(shown: &Shown<'_>) -> TreeLine {
         many => format!("{many} processes"),
     };
     TreeLine {
-        rails: String::new(),
         command: format!("total of {processes}"),
-        note: String::new(),
-        pid: String::new(),
         wall: numbers::millis(shown.report.elapsed_ns, shown.style.grouping),
         values: shown.values(|event| tree.total(event)),
+        ..TreeLine::default()
     }
 }
 

@@ -18,6 +18,7 @@
 use super::{notes, numbers, text};
 use crate::stat::process_tree::{Exit, ProcessTreeReport};
 use crate::stat::report::{MeasuredTarget, StatReport, Value};
+use serde_json::json;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
@@ -36,14 +37,11 @@ pub(super) fn compose(report: &StatReport, tree: &ProcessTreeReport) -> String {
         MeasuredTarget::Command(words) => text::push_json(&mut out, &words.join(" ")),
         other => text::push_json(&mut out, &other.title()),
     }
+    let (user_ns, system_ns) = (json!(report.user_ns), json!(report.system_ns));
     // Writing to a String cannot fail.
-    let _ = write!(out, ", \"elapsed_ns\": {}", report.elapsed_ns);
-    push_time(&mut out, "user_ns", report.user_ns);
-    push_time(&mut out, "system_ns", report.system_ns);
+    let _ = write!(out, ", \"elapsed_ns\": {}, \"user_ns\": {user_ns}, \"system_ns\": {system_ns}", report.elapsed_ns);
     out.push_str(", \"units\": ");
-    push_object(&mut out, &keys, |out, event| {
-        text::push_json(out, &report.events[event].unit);
-    });
+    push_object(&mut out, &keys, |out, event| text::push_json(out, &report.events[event].unit));
     out.push_str(", \"total\": ");
     push_values(&mut out, report, &keys, |event| tree.total(event));
     if tree.unattributed.iter().any(|value| value.raw().is_some()) {
@@ -80,13 +78,6 @@ fn keys(report: &StatReport) -> Vec<String> {
     keys
 }
 
-fn push_time(out: &mut String, key: &str, ns: Option<u64>) {
-    let _ = match ns {
-        Some(ns) => write!(out, ", \"{key}\": {ns}"),
-        None => write!(out, ", \"{key}\": null"),
-    };
-}
-
 fn push_object(out: &mut String, keys: &[String], mut value: impl FnMut(&mut String, usize)) {
     out.push('{');
     for (event, key) in keys.iter().enumerate() {
@@ -103,11 +94,9 @@ fn push_object(out: &mut String, keys: &[String], mut value: impl FnMut(&mut Str
 fn push_values(out: &mut String, report: &StatReport, keys: &[String], value: impl Fn(usize) -> Option<Value>) {
     push_object(out, keys, |out, event| {
         let scale = report.events[event].scale;
+        let decimals = if scale.fract() == 0.0 { 0 } else { 6 };
         let _ = match value(event).and_then(Value::raw) {
-            Some(raw) if scale.fract() == 0.0 => {
-                write!(out, "{:.0}", numbers::finite(raw * scale))
-            }
-            Some(raw) => write!(out, "{:.6}", numbers::finite(raw * scale)),
+            Some(raw) => write!(out, "{:.decimals$}", numbers::finite(raw * scale)),
             None => write!(out, "null"),
         };
     });

@@ -20,6 +20,7 @@ const COMMAND_WIDTH_MIN: usize = 12;
 const HEAD_WIDTH_MIN: usize = 8;
 
 /// One line: a process, or equal siblings together.
+#[derive(Default)]
 pub(super) struct TreeLine {
     pub(super) rails: String,
     pub(super) command: String,
@@ -127,12 +128,11 @@ fn push_heads(out: &mut String, heads: &[Vec<String>], widths: &TreeWidths, styl
             (row + lines.len()).checked_sub(height).and_then(|at| lines.get(at)).cloned().unwrap_or_default()
         };
         let line = TreeLine {
-            rails: String::new(),
             command: only_last("command"),
-            note: String::new(),
             pid: only_last("pid"),
             wall: only_last("wall ms"),
             values: heads.iter().map(value).collect(),
+            ..TreeLine::default()
         };
         push_line(out, &line, widths, Ink::Faint, style);
     }

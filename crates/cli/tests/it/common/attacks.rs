@@ -6,9 +6,9 @@
 
 use super::records::{clock, on_threads};
 use super::role;
-use super::service::{Service, ServiceClient, faults, on_cpu, on_task};
-use super::{eventually, hostile};
-use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+use super::service::{Service, ServiceClient, cpu_clock, faults, on_cpu, on_task};
+use super::{Killed, eventually, hostile};
+use pmux::abi::{Attr, AttrFlags, SampleFormat, Sampling, sw};
 use pmux::server_api::shared::channel::Channel;
 use pmux::server_api::shared::wire::{EventOp, Handle, Notice, Reply, Request, decode_reply, encode_request};
 use std::io::{Read as _, Write as _};
@@ -25,8 +25,7 @@ const ITS_TIME_NS: u64 = 40_000_000;
 /// A role, `SOCKET,HELPER,ROUNDS`: counts processes of its own in the moment in which they execute a program with more rights.
 pub fn races_exec(arguments: &str) {
     let [socket, helper, rounds] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let mut conn = ServiceClient::greeted(Path::new(socket));
     let clock = Attr { config: sw::TASK_CLOCK, ..faults() };
     let (mut opened, mut refused, mut seen) = (0, 0, 0);
     for round in 0..rounds.parse::<u32>().unwrap() {
@@ -139,21 +138,15 @@ pub fn reuses_a_number(program: &str) {
     let service = Service::start();
     let sync_dir = hostile::open_door();
     let role = format!("leaves-its-connection:{},{},{program}", service.socket().display(), sync_dir.text(""));
-    let words = role::of(Path::new(program), &role);
-    let mut client = Command::new(&words[0]);
-    client.args(&words[1..]).uid(65_533).gid(65_533).current_dir("/").stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut client = role::command_of(Path::new(program), &role);
+    client.uid(65_533).gid(65_533).current_dir("/").stdout(Stdio::null()).stderr(Stdio::piped());
     let mut client = client.spawn().unwrap();
     let number = client.id();
     assert!(client.wait().unwrap().success());
-    let mut other = eventually("the number comes again", || {
+    let _other = eventually("the number comes again", || {
         std::fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).unwrap();
-        let mut other = Command::new("sleep").arg("1000").stderr(Stdio::null()).spawn().unwrap();
-        if other.id() == number {
-            return Some(other);
-        }
-        other.kill().unwrap();
-        other.wait().unwrap();
-        None
+        let other = Killed(Command::new("sleep").arg("1000").stderr(Stdio::null()).spawn().unwrap());
+        (other.0.id() == number).then_some(other)
     });
     sync_dir.post("go");
     // It ends with the client's child.
@@ -161,22 +154,19 @@ pub fn reuses_a_number(program: &str) {
     client.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     eprintln!("{said}");
     service.is_empty();
-    other.kill().unwrap();
-    other.wait().unwrap();
 }
 
 /// A role, `SOCKET,DOOR,PROGRAM`: counts itself, and ends; a child keeps the connection, and asks for the same when it is told to.
 #[expect(clippy::zombie_processes, reason = "the child outlives this process")]
 pub fn leaves_its_connection(arguments: &str) {
     let [socket, sync_dir, program] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let mut conn = ServiceClient::greeted(Path::new(socket));
     let own = std::process::id().cast_signed();
     let opened = conn.open(on_task(own, &[faults()]));
     conn.close(&opened.handles);
-    let words = role::of(Path::new(program), &format!("asks-on-stdin:{own},{sync_dir}"));
+    let mut asks = role::command_of(Path::new(program), &format!("asks-on-stdin:{own},{sync_dir}"));
     let stdin = Stdio::from(conn.channel.as_fd().try_clone_to_owned().unwrap());
-    Command::new(&words[0]).args(&words[1..]).stdin(stdin).spawn().unwrap();
+    asks.stdin(stdin).spawn().unwrap();
 }
 
 /// A role, `TASK` or `TASK,DOOR`: asks on the connection that is its standard input, for a task, or (0) for CPU 0; where there is a
@@ -190,8 +180,7 @@ pub fn asks_on_stdin(arguments: &str) {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     let mut stream = UnixStream::from(socket);
     stream.set_nonblocking(false).unwrap();
-    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    let open = if task == 0 { on_cpu(0, &[clock]) } else { on_task(task, &[faults()]) };
+    let open = if task == 0 { on_cpu(0, &[cpu_clock()]) } else { on_task(task, &[faults()]) };
     stream.write_all(&encode_request(77, &Request::Open(open)).unwrap()).unwrap();
     let mut bytes = vec![0; 1 << 16];
     let read = stream.read(&mut bytes).unwrap();
@@ -204,18 +193,16 @@ pub fn asks_on_stdin(arguments: &str) {
 /// A role, `SOCKET,PROGRAM,USER`: connects, and goes on as another user with the same connection.
 pub fn connects_then_becomes(arguments: &str) {
     let [socket, program, user] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let conn = ServiceClient::greeted(Path::new(socket));
     let user = user.parse().unwrap();
-    let words = role::of(Path::new(program), "asks-on-stdin:0");
+    let mut asks = role::command_of(Path::new(program), "asks-on-stdin:0");
     let stdin = Stdio::from(conn.channel.as_fd().try_clone_to_owned().unwrap());
-    panic!("{}", Command::new(&words[0]).args(&words[1..]).stdin(stdin).uid(user).gid(user).exec());
+    panic!("{}", asks.stdin(stdin).uid(user).gid(user).exec());
 }
 
 /// A role, `SOCKET`: connects as root, gives up root's capabilities, and asks.
 pub fn connects_then_gives_up(socket: &str) {
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let conn = ServiceClient::greeted(Path::new(socket));
     let stdin = Stdio::from(conn.channel.as_fd().try_clone_to_owned().unwrap());
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).args(role::words("asks-on-stdin:0")).stdin(stdin);
@@ -235,8 +222,7 @@ pub fn floods(arguments: &str) {
 /// A role, `SOCKET,DOOR`: counts CPU 0 until it is told that it may no more, or killed.
 pub fn holds_a_cpu(arguments: &str) {
     let (socket, sync_dir) = arguments.split_once(',').unwrap();
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let mut conn = ServiceClient::greeted(Path::new(socket));
     let opened = conn.open(on_cpu(0, &[faults()]));
     let leader: Handle = opened.handles[0];
     conn.does(leader, EventOp::Enable);

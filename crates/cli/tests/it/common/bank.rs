@@ -10,7 +10,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 

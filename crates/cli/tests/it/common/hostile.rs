@@ -5,27 +5,24 @@
 use super::records;
 use super::role::{self, copy};
 use super::service::{Service, ServiceClient, bytes_of, faults, on_task};
-use super::{SyncDir, eventually};
+use super::{SyncDir, eventually, folder_with, set_mode, signal};
 use pmux::abi::{Attr, AttrFlags, EventType};
 use pmux::server_api::shared::channel::Sent;
 use pmux::server_api::shared::wire::{Refusal, Reply, Request, Scope, Subscribe, encode_request};
 use pmux::{Session, Subscription};
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Starts a role as another user. That user may not look into the build's folder, so it gets a copy of the program.
 pub fn as_user(user: u32, role: &str) -> (Child, tempfile::TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = folder_with(0o755);
     let program = folder.path().join("client");
     copy(&program);
-    let words = role::of(&program, role);
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).uid(user).gid(user).current_dir("/").stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut command = role::command_of(&program, role);
+    command.uid(user).gid(user).current_dir("/").stdout(Stdio::null()).stderr(Stdio::piped());
     (command.spawn().unwrap(), folder)
 }
 
@@ -115,8 +112,7 @@ pub fn takes_all(arguments: &str) {
 /// A role: opens the tracepoints whose numbers are in a file, of itself, and leaves without closing them.
 pub fn leaves_tracepoints(arguments: &str) {
     let (socket, file) = arguments.split_once(',').unwrap();
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let mut conn = ServiceClient::greeted(Path::new(socket));
     let own = std::process::id().cast_signed();
     let mut opened = 0;
     for number in std::fs::read_to_string(file).unwrap().split_whitespace() {
@@ -128,8 +124,7 @@ pub fn leaves_tracepoints(arguments: &str) {
 
 /// A role: counts something of itself.
 pub fn counts(socket: &str) {
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let mut conn = ServiceClient::greeted(Path::new(socket));
     assert_eq!(refused(&mut conn, &Request::Open(on_task(std::process::id().cast_signed(), &[faults()]))), None);
     eprintln!("counted");
 }
@@ -145,15 +140,10 @@ pub fn stops_its_opener(arguments: &str) {
     }
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let threads = threads.map(|entry| entry.file_name().to_str().unwrap().parse().unwrap()).collect();
-    let mut conns = [(); 2].map(|()| {
-        let mut conn = ServiceClient::connect(Path::new(socket));
-        conn.greet();
-        conn
-    });
+    let mut conns = [(); 2].map(|()| ServiceClient::greeted(Path::new(socket)));
     assert_eq!(refused(&mut conns[0], &Request::Open(on_task(own, &[faults()]))), None);
     let opener = opener_of(own_user());
-    let signal = |name: &str| assert!(Command::new("kill").args([name, &opener]).status().unwrap().success());
-    signal("-STOP");
+    signal(&opener, "STOP");
     let records = Attr { sampling: pmux::abi::Sampling::Period(1000), ..faults() };
     let subscribe =
         Subscribe { scope: Scope::Tasks(threads), attrs: vec![bytes_of(&records)], ring_bytes: 65_536, wake_bytes: 0 };
@@ -164,7 +154,7 @@ pub fn stops_its_opener(arguments: &str) {
     }
     std::fs::write(said("asked"), "both\n").unwrap();
     eventually("it is told to go on", || said("go").exists().then_some(()));
-    signal("-CONT");
+    signal(&opener, "CONT");
     let replies = conns.map(|mut conn| conn.receive().unwrap().reply);
     assert!(matches!(replies, [Reply::Subscribed(_), Reply::Opened(_)]), "{replies:?}");
     eprintln!("both were opened");
@@ -175,11 +165,10 @@ pub fn leaves_its_opener(arguments: &str) {
     let (socket, sync_dir) = arguments.split_once(',').unwrap();
     let said = |name: &str| Path::new(sync_dir).join(name);
     let own = std::process::id().cast_signed();
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let mut conn = ServiceClient::greeted(Path::new(socket));
     assert_eq!(refused(&mut conn, &Request::Open(on_task(own, &[faults()]))), None);
     let opener = opener_of(own_user());
-    assert!(Command::new("kill").args(["-STOP", &opener]).status().unwrap().success());
+    signal(&opener, "STOP");
     assert!(conn.send(&encode_request(7, &Request::Open(on_task(own, &[faults()]))).unwrap()));
     drop(conn);
     std::fs::write(said("left"), "it\n").unwrap();
@@ -201,8 +190,7 @@ pub fn stops_its_opener_when_a_cpu_comes(arguments: &str) {
     let is_there = || subscription.numbers().unwrap().iter().any(|number| number.cpu == 1);
     assert!(!is_there(), "the CPU is offline");
     let opener = opener_of(own_user());
-    let signal = |name: &str| assert!(Command::new("kill").args([name, &opener]).status().unwrap().success());
-    signal("-STOP");
+    signal(&opener, "STOP");
     std::fs::write(said("stopped"), "it\n").unwrap();
     eventually("it is told to go on", || said("go").exists().then_some(()));
     // After 10 s it is there no more, and another one opens what the CPU needs when it comes again.
@@ -241,6 +229,6 @@ fn is_run_by(path: &Path, user: u32) -> bool {
 /// A folder in which every user may write.
 pub fn open_door() -> SyncDir {
     let sync_dir = SyncDir::new();
-    std::fs::set_permissions(sync_dir.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
+    set_mode(sync_dir.path(""), 0o777);
     sync_dir
 }

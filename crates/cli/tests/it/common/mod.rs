@@ -18,18 +18,14 @@ pub mod stolen;
 pub mod terminal;
 
 pub use pmux_testkit::{
-    Cgroup, CommandResult, DEBUG_REGISTERS, PATIENCE, Running, Start, SyncDir, commands_are_programs, copy_of,
-    debug_registers, eventually, is_installed, lives, lock, needs, program, role, signal, skip_unless, start,
-    with_environment,
+    Cgroup, CommandResult, DEBUG_REGISTERS, Killed, PATIENCE, Running, Start, SyncDir, commands_are_programs, copy_of,
+    debug_registers, eventually, folder_with, is_installed, lives, lock, needs, program, role, set_mode, signal,
+    skip_unless, start, with_environment,
 };
 use std::ffi::{OsStr, OsString};
-use std::io::{Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// The command under test.
 pub const PMUX: &str = env!("CARGO_BIN_EXE_pmux");
@@ -80,6 +76,11 @@ pub fn reports() -> bool {
         )
 }
 
+/// Whether there is no hardware PMU; if there is one, that is a skip.
+pub fn without_pmu() -> bool {
+    needs("no-pmu", "a machine without a hardware PMU", !has_pmu())
+}
+
 /// Whether there is a hardware PMU.
 pub fn has_pmu() -> bool {
     let session = pmux::Session::new().unwrap();
@@ -111,11 +112,22 @@ pub fn pmux<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Start {
     start(PMUX, arguments)
 }
 
+/// A process that sleeps until this is dropped.
+pub fn sleeping() -> Running {
+    let sleeper = start("sleep", ["1000"]).spawn();
+    let stat = format!("/proc/{}/stat", sleeper.pid());
+    eventually("it sleeps", || std::fs::read_to_string(&stat).ok().filter(|stat| stat.contains("(sleep) S ")));
+    sleeper
+}
+
 /// `pmux stat` with these arguments.
 pub fn stat<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Start {
-    let mut start = pmux(["stat"]);
-    start.command.args(arguments);
-    start
+    pmux(["stat"]).args(arguments)
+}
+
+/// What is started behind this has no rights.
+pub fn unprivileged() -> Start {
+    start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"])
 }
 
 /// Words of a command line, with those of another command behind them.
@@ -125,17 +137,10 @@ pub fn words<A: AsRef<OsStr>>(line: &[A], command: Vec<OsString>) -> Vec<OsStrin
 
 /// So many events that anybody may count and no two of which ask the same, separated by commas.
 pub fn distinct(count: usize) -> String {
-    let names = [
-        "page-faults",
-        "minor-faults",
-        "major-faults",
-        "context-switches",
-        "cpu-migrations",
-        "cpu-clock",
-        "task-clock",
-    ];
+    let names = "page-faults minor-faults major-faults context-switches cpu-migrations cpu-clock task-clock";
     let modifiers = ["u", "uh", "uH", "uhH", "uI", "uhI", "uHI", "uhHI"];
-    let all: Vec<_> = modifiers.iter().flat_map(|modifier| names.map(|name| format!("{name}:{modifier}"))).collect();
+    let each = |modifier: &&str| names.split(' ').map(|name| format!("{name}:{modifier}")).collect::<Vec<_>>();
+    let all: Vec<_> = modifiers.iter().flat_map(each).collect();
     assert!(all.len() >= count, "{} are known", all.len());
     all[..count].join(",")
 }
@@ -147,16 +152,14 @@ pub fn linux_is_at_least(major: u32, minor: u32) -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
 
-/// How a browser is started that shows no window, and that asks neither the user nor a server for anything.
-pub const BROWSER: [&str; 7] = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-];
+/// A browser with a profile of its own that shows no window, and that asks neither the user nor a server for anything. It has so long for
+/// a page, and prints what that has become.
+pub fn browser(profile: &Path, budget_ms: u32) -> Start {
+    let words = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
+    let browser = start("chromium", words).args(["--disable-component-update", "--disable-sync", "--dump-dom"]);
+    let profile = format!("--user-data-dir={}", profile.display());
+    browser.args([format!("--virtual-time-budget={budget_ms}"), profile])
+}
 
 /// Records the page faults of a program with their stacks, each one a sample: every machine has them, and each run has the same.
 pub fn record_faults(file: &Path, options: &[&str], program: impl IntoIterator<Item = OsString>) {

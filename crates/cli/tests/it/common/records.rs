@@ -3,7 +3,7 @@
 use super::eventually;
 use super::service::{Service, own};
 use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
-use pmux::server_api::shared::wire::{Refusal, Reply, Request, Scope, Subscribe};
+use pmux::server_api::shared::wire::{Reply, Request, Scope, Subscribe};
 use pmux::{Session, StreamRequest, StreamScope, Subscription};
 use std::path::Path;
 
@@ -141,8 +141,7 @@ pub fn subscribes(arguments: &str) {
 /// A role: asks for records as the user that it is, and says what the service answered.
 pub fn asks_for_records(arguments: &str) {
     let (socket, other) = arguments.split_once(',').unwrap();
-    let mut conn = super::service::ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let mut conn = super::service::ServiceClient::greeted(Path::new(socket));
     let own = Scope::Tasks(vec![std::process::id()]);
     let user = Attr { flags: clock().flags | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV, ..clock() };
     let with = |field| Attr { sample: user.sample | field, ..user };
@@ -158,12 +157,8 @@ pub fn asks_for_records(arguments: &str) {
         let subscribe = Subscribe { scope, attrs, ring_bytes: 4096, wake_bytes: 0 };
         match conn.ask(&Request::Subscribe(subscribe)).reply {
             Reply::Subscribed(_) => eprintln!("{what}: Ok"),
-            Reply::Refused(refusal) => eprintln!("{what}: {}", words(&refusal)),
+            Reply::Refused(refusal) => eprintln!("{what}: {:?} {}", refusal.kind(), refusal.errno),
             other => panic!("{other:?}"),
         }
     }
-}
-
-fn words(refusal: &Refusal) -> String {
-    format!("{:?} {}", refusal.kind(), refusal.errno)
 }

@@ -115,10 +115,9 @@ pub fn play(name: &str, arguments: &str) {
             };
             let own = pmux_linux::current_tid();
             say("itself", own, &attr);
-            let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-            say("a child", child.id().cast_signed(), &attr);
-            child.kill().unwrap();
-            child.wait().unwrap();
+            let child = super::Killed(std::process::Command::new("sleep").arg("1000").spawn().unwrap());
+            say("a child", child.0.id().cast_signed(), &attr);
+            drop(child);
             let thread = std::thread::spawn(move || say("the thread of another", own, &attr));
             thread.join().unwrap();
             say("no task", 1 << 22, &attr);
@@ -177,8 +176,7 @@ pub fn play(name: &str, arguments: &str) {
             let [count, socket, sync_dir] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else {
                 panic!("{arguments}")
             };
-            let mut conn = super::service::ServiceClient::connect(Path::new(socket));
-            conn.greet();
+            let mut conn = super::service::ServiceClient::greeted(Path::new(socket));
             for _ in 0..count.parse().unwrap() {
                 conn.open(super::service::on_task(std::process::id().cast_signed(), &[super::service::faults()]));
             }
@@ -191,8 +189,7 @@ pub fn play(name: &str, arguments: &str) {
         "counts-cpus" => super::service::counts_cpus(arguments),
         // asks-status:SOCKET
         "asks-status" => {
-            let mut conn = super::service::ServiceClient::connect(Path::new(arguments));
-            conn.greet();
+            let mut conn = super::service::ServiceClient::greeted(Path::new(arguments));
             eprintln!("status {}", conn.status());
         }
         // sends-files:SOCKET

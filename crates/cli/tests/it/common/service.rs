@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** a service ends with its test, whatever becomes of that.
 
-use super::{PMUX, eventually, signal};
+use super::{PMUX, eventually, folder_with, signal};
 use pmux::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::server_api::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use pmux::server_api::shared::wire::{
@@ -17,7 +17,6 @@ use serde_json::Value;
 use std::fs::File;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -46,9 +45,8 @@ impl Service {
 
     /// That of this program.
     pub fn of(program: &Path, config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
         // For clients of other users.
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let folder = folder_with(0o755);
         std::fs::write(folder.path().join("pmux.toml"), config).unwrap();
         let child = spawn(program, folder.path());
         let service = Self { child, folder, program: program.to_owned() };
@@ -89,7 +87,7 @@ impl Service {
 
     fn await_socket(&self) {
         let channel = eventually("a service that listens", || {
-            assert!(self.lives(), "it ended: {}", self.log());
+            assert!(super::lives(self.pid()), "it ended: {}", self.log());
             // One that was killed leaves its file behind.
             Channel::connect(&self.socket()).ok()
         });
@@ -98,10 +96,6 @@ impl Service {
         client.greet();
         // Otherwise it may still count among the clients of a test.
         client.leave();
-    }
-
-    fn lives(&self) -> bool {
-        super::lives(self.pid())
     }
 
     pub fn pid(&self) -> i32 {
@@ -144,11 +138,10 @@ impl Service {
     /// Asks it to stop, and answers its exit status.
     pub fn stop(&mut self) -> i32 {
         signal(&self.pid().to_string(), "TERM");
-        let status = eventually("it stops", || self.child.try_wait().unwrap());
-        status.code().unwrap_or(-1)
+        self.end()
     }
 
-    /// Waits until it has ended by itself, and answers its exit status.
+    /// Waits until it has ended, and answers its exit status.
     pub fn end(&mut self) -> i32 {
         eventually("it ends", || self.child.try_wait().unwrap()).code().unwrap_or(-1)
     }
@@ -160,9 +153,7 @@ impl Service {
 
     /// A client that has been greeted.
     pub fn client(&self) -> ServiceClient {
-        let mut conn = self.stranger();
-        conn.greet();
-        conn
+        ServiceClient::greeted(&self.socket())
     }
 
     /// A client that has not said anything yet.
@@ -212,18 +203,10 @@ fn spawn_from(folder: &Path, script: &str) -> Child {
 
 fn spawn(program: &Path, folder: &Path) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
-    pmux_testkit::marked(&mut Command::new(program))
-        .arg("serve")
-        .arg("--config")
-        .arg(folder.join("pmux.toml"))
-        .arg("--socket")
-        .arg(folder.join("p.sock"))
-        .env_remove("JOURNAL_STREAM")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .unwrap()
+    let mut command = Command::new(program);
+    pmux_testkit::marked(&mut command).args(["serve", "--config"]).arg(folder.join("pmux.toml"));
+    command.arg("--socket").arg(folder.join("p.sock")).env_remove("JOURNAL_STREAM");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
 }
 
 /// `pmux stat -x, -e page-faults:u` as in a container: the kernel refuses it every event. What it says goes into a file.
@@ -273,6 +256,13 @@ impl ServiceClient {
             }
         };
         Self::of(channel)
+    }
+
+    /// Connects, and is welcome.
+    pub fn greeted(path: &Path) -> Self {
+        let mut conn = Self::connect(path);
+        conn.greet();
+        conn
     }
 
     pub fn of(channel: Channel) -> Self {
@@ -388,8 +378,7 @@ impl ServiceClient {
 
     #[track_caller]
     pub fn does(&mut self, handle: Handle, op: EventOp) {
-        let reply = self.ask(&Request::Control { handle, op }).reply;
-        assert_eq!(reply, Reply::Done);
+        assert_eq!(self.ask(&Request::Control { handle, op }).reply, Reply::Done);
     }
 
     #[track_caller]
@@ -452,6 +441,11 @@ pub fn faults() -> Attr {
     Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() }
 }
 
+/// The time that a CPU counts.
+pub fn cpu_clock() -> Attr {
+    Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() }
+}
+
 pub fn on_task(task: i32, attrs: &[Attr]) -> Open {
     open(Context::Task(task.unsigned_abs()), attrs)
 }
@@ -477,30 +471,21 @@ fn open(context: Context, attrs: &[Attr]) -> Open {
 }
 
 /// What a client may ask for, or not. Tracepoints are asked for by their numbers: not every user may read their names.
-const QUESTIONS: [&str; 8] = [
-    "page-faults:u",
-    "page-faults",
-    "task-clock",
-    "cycles:u",
-    "cycles",
-    "r1c0:u",
-    "mem:0x1000/4:w:u",
-    "mem:0xffffffff81000000/8:x",
-];
+const QUESTIONS: &str =
+    "page-faults:u page-faults task-clock cycles:u cycles r1c0:u mem:0x1000/4:w:u mem:0xffffffff81000000/8:x";
 
 /// A role: asks the kernel and the service for the same, and ends badly where their answers differ.
 pub fn compares(arguments: &str) {
     use pmux::exact::{ExactTarget, GroupMode};
     let (arguments, tracepoints) = arguments.split_once(';').unwrap();
     let (socket, tasks) = arguments.split_once(',').unwrap();
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
+    let mut conn = ServiceClient::greeted(Path::new(socket));
     let session = pmux::Session::with_backend(pmux::BackendChoice::Kernel).unwrap();
     let own = std::process::id().cast_signed();
     let mut places: Vec<ExactTarget> = tasks.split(',').map(|task| ExactTarget::Task(task.parse().unwrap())).collect();
     places.extend([ExactTarget::Task(own), ExactTarget::Cpu(0)]);
     let mut differences = 0;
-    let named = QUESTIONS.map(|name| pmux::Event::parse_with(name, session.catalog()).unwrap());
+    let named = QUESTIONS.split(' ').map(|name| pmux::Event::parse_with(name, session.catalog()).unwrap());
     let numbers = tracepoints.split(',').filter(|number| !number.is_empty());
     let numbered = numbers.flat_map(|number| {
         ["dummy", "dummy:u"].map(|dummy| {
@@ -509,7 +494,7 @@ pub fn compares(arguments: &str) {
             event
         })
     });
-    for event in named.into_iter().chain(numbered) {
+    for event in named.chain(numbered) {
         let (kind, config) = (event.attr.kind, event.attr.config);
         let question = format!("{:?} {config:#x} {:?}", kind, event.attr.flags);
         for &place in &places {
@@ -550,10 +535,8 @@ pub fn compares(arguments: &str) {
 
 /// A role: asks for a CPU.
 pub fn counts_cpus(socket: &str) {
-    let mut conn = ServiceClient::connect(Path::new(socket));
-    conn.greet();
-    let attr = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    match conn.ask(&Request::Open(on_cpu(0, &[attr]))).reply {
+    let mut conn = ServiceClient::greeted(Path::new(socket));
+    match conn.ask(&Request::Open(on_cpu(0, &[cpu_clock()]))).reply {
         Reply::Opened(opened) => {
             conn.does(opened.handles[0], EventOp::Enable);
             eprintln!("opened with {} files", opened.files.len());

@@ -35,6 +35,12 @@ impl Terminal {
         assert!(self.command(&["send-keys", "-l", text]).status.success());
     }
 
+    /// Writes a line, and ends it.
+    pub fn enter(&self, text: &str) {
+        self.write(text);
+        self.press(&["Enter"]);
+    }
+
     pub fn screen(&self, options: &[&str]) -> String {
         String::from_utf8(self.command(&[&["capture-pane", "-p"], options].concat()).stdout).unwrap()
     }
@@ -63,8 +69,7 @@ impl Terminal {
     /// What is typed is seen, and done.
     #[track_caller]
     pub fn is_a_shell(&self) {
-        self.write("echo $((600 + 66))");
-        self.press(&["Enter"]);
+        self.enter("echo $((600 + 66))");
         self.shows(&["echo $((600 + 66))", "666"]);
         assert!(!self.screen(&[]).contains("q quit"));
     }

@@ -1,5 +1,6 @@
 //! Records for all who ask for the same: one event writes, everybody who is on reads.
 
+use super::rings::record;
 use crate::cpu_mask::CpuMask;
 use crate::engine::{Audience, Census, EventRing, SetRequest};
 use crate::ring_buffer::{Forward, LossReason, Reader, RingSetup, Taking};
@@ -8,20 +9,12 @@ use crate::system_wide::{Absent, SetScope};
 use crate::testing::{Machine, SCARCE, event, group};
 use crate::{CpuId, Engine, EventId, Nanos, OutputError, SetId};
 use pmux_abi::attr::{Attr, Sampling, Wakeup};
-use pmux_abi::record::{Misc, Record, RecordKind, SampleLayout, encode_record};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::vec::Vec;
 
 const CPUS: u32 = 3;
-
-fn record(number: u64) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    let record = Record::Unknown { kind: RecordKind::FIRST_USER, payload: &number.to_ne_bytes() };
-    encode_record(&record, None, Misc::default(), &SampleLayout::default(), &mut bytes).unwrap();
-    bytes
-}
 
 fn sampling(period: u64) -> Attr {
     Attr { sampling: Sampling::Period(period), ..event(1) }

@@ -1,5 +1,6 @@
 //! One event's life, groups, and who gets a counter.
 
+use super::count;
 use crate::engine::{Census, Exec, Overflow};
 use crate::error::{ControlError, OpenError, ReadError};
 use crate::pmu::{BankError, ParseError};
@@ -9,10 +10,6 @@ use crate::{Count, CpuId, EventState, Nanos, PmuId, Target, TaskId};
 use pmux_abi::attr::{Attr, AttrFlags};
 
 const A: Target = Target::task(TaskId(1));
-
-fn count(value: u64, enabled: u64, running: u64) -> Count {
-    Count { value, enabled: Nanos(enabled), running: Nanos(running) }
-}
 
 #[test]
 fn counts_only_while_it_is_enabled() {

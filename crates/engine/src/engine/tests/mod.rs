@@ -27,8 +27,12 @@ use crate::inherit::FamilyError;
 use crate::target::ContextKey;
 use crate::testing::Machine;
 use crate::testing::locks::LockKind;
-use crate::{CpuId, Engine, EventId, FamilyId, GroupSpec, LockCell, Nanos, Opened, Target, TaskId};
+use crate::{Count, CpuId, Engine, EventId, FamilyId, GroupSpec, LockCell, Nanos, Opened, Target, TaskId};
 use alloc::vec::Vec;
+
+fn count(value: u64, enabled: u64, running: u64) -> Count {
+    Count { value, enabled: Nanos(enabled), running: Nanos(running) }
+}
 
 /// Every event that has an id, those of children and of sets included.
 fn open_events(engine: &Engine<Machine>) -> Vec<EventId> {

@@ -1,19 +1,16 @@
 //! Refusals, errors and their end; groups that change while they count.
 
+use super::count;
 use crate::engine::Census;
 use crate::error::{ControlError, ReadError};
 use crate::pmu::BankError;
 use crate::target::{ContextKey, Filter, Presence};
 use crate::testing::{KERNEL, Machine, PLENTY, REFUSED, SCARCE, event, flagged, group};
-use crate::{Count, CpuId, Engine, EventState, GroupSpec, Nanos, Target, TaskId};
+use crate::{Count, CpuId, Engine, EventState, GroupSpec, Target, TaskId};
 use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags};
 
 const A: Target = Target::task(TaskId(1));
-
-fn count(value: u64, enabled: u64, running: u64) -> Count {
-    Count { value, enabled: Nanos(enabled), running: Nanos(running) }
-}
 
 fn on_slots(rate: u64, slots: u64) -> Attr {
     Attr { config2: slots, ..event(rate) }

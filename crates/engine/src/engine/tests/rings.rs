@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::vec::Vec;
 
 /// A record with a number, 16 bytes.
-fn record(number: u64) -> [u8; 16] {
+pub(super) fn record(number: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     let record = Record::Unknown { kind: RecordKind::FIRST_USER, payload: &number.to_ne_bytes() };
     encode_record(&record, None, Misc::default(), &SampleLayout::default(), &mut bytes).unwrap();

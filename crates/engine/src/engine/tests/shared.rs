@@ -1,21 +1,17 @@
 //! CPUs whose counters are shared by their own events and those of the task on them.
 
-use super::close_all;
+use super::{close_all, count};
 use crate::error::ReadError;
 use crate::pmu::BankError;
 use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group, play};
-use crate::{Count, CpuId, Engine, EventId, EventState, LockCell as _, Nanos, Opened, Target, TaskId};
+use crate::{Count, CpuId, Engine, EventId, EventState, LockCell as _, Opened, Target, TaskId};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use pmux_abi::attr::{Attr, AttrFlags};
 
 const CPU: CpuId = CpuId(0);
-
-fn count(value: u64, enabled: u64, running: u64) -> Count {
-    Count { value, enabled: Nanos(enabled), running: Nanos(running) }
-}
 
 /// A machine, and tasks that are on no CPU yet.
 fn machine(cpus: u32) -> Engine<Machine> {

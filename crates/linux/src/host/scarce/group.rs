@@ -6,7 +6,8 @@
 //!
 //! **Invariant:** while the engine has the leader stopped, none of them counts.
 
-use crate::host::opener::{EventFile, EventOpener, can_read_as_group, kernel_attr};
+use crate::host::Switch;
+use crate::host::opener::{EventFile, EventOpener, can_read_as_group, kernel_attr, refused};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_abi::read::{ReadLayout, ReadValues};
@@ -37,12 +38,6 @@ impl EventTotals {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ScarceEventState {
-    Off,
-    On,
-}
-
 /// Whether the first exec of the task is to switch a group on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Start {
@@ -57,9 +52,9 @@ struct EventFd {
     cred: Cred,
     fd: EventFile,
     layout: ReadLayout,
-    wanted: ScarceEventState,
+    wanted: Switch,
     /// What the kernel was told; of a sibling it means something while the leader is on.
-    kernel_state: ScarceEventState,
+    kernel_state: Switch,
     /// What it had counted when its slot was programmed last. The kernel's own reset would forget too little (what
     /// exited children had counted stays) and too much (others may count with the same event).
     base: EventTotals,
@@ -94,7 +89,7 @@ impl FdGroup {
     }
 
     fn is_on(&self) -> bool {
-        self.leader().is_some_and(|leader| leader.kernel_state == ScarceEventState::On)
+        self.leader().is_some_and(|leader| leader.kernel_state == Switch::On)
     }
 
     /// Opens one more event, which doesn't count.
@@ -104,7 +99,7 @@ impl FdGroup {
         attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
         let leads = self.events.is_empty();
         let attr = kernel_attr(&attr, leads && program.group_size > 1 && can_read_as_group(&attr));
-        let opened = self.open(opener, (program.event, program.spec.cred), attr, ScarceEventState::Off)?;
+        let opened = self.open(opener, (program.event, program.spec.cred), attr, Switch::Off)?;
         self.events.push(opened);
         Ok(())
     }
@@ -114,23 +109,14 @@ impl FdGroup {
         opener: &EventOpener,
         (event, cred): (EventKey, Cred),
         attr: Attr,
-        kernel_state: ScarceEventState,
+        kernel_state: Switch,
     ) -> Result<EventFd, BankError> {
         let mut given = attr;
-        given.flags.set(AttrFlags::DISABLED, kernel_state == ScarceEventState::Off);
+        given.flags.set(AttrFlags::DISABLED, kernel_state == Switch::Off);
         let fd = opener.open(&given, (self.filter, cred), self.leader().map(|leader| leader.fd.as_fd()))?;
         let layout = ReadLayout::new(attr.read_format);
-        Ok(EventFd {
-            event,
-            attr,
-            cred,
-            fd,
-            layout,
-            wanted: ScarceEventState::Off,
-            kernel_state,
-            base: EventTotals::default(),
-            fresh: true,
-        })
+        let base = EventTotals::default();
+        Ok(EventFd { event, attr, cred, fd, layout, wanted: Switch::Off, kernel_state, base, fresh: true })
     }
 
     pub(super) fn remove(&mut self, event: EventKey) {
@@ -151,29 +137,29 @@ impl FdGroup {
     /// Lets an event count; all of a group at once, when its leader is started.
     pub(super) fn start(&mut self, opener: &EventOpener, event: EventKey) -> Result<(), BankError> {
         let index = self.index(event)?;
-        self.events[index].wanted = ScarceEventState::On;
+        self.events[index].wanted = Switch::On;
         self.events[index].fresh = false;
         if index > 0 {
-            return self.set_kernel_state(index, ScarceEventState::On);
+            return self.set_kernel_state(index, Switch::On);
         }
         for sibling in 1..self.events.len() {
             self.set_kernel_state(sibling, self.events[sibling].wanted)?;
         }
         if opener.is_held() {
             self.reopen(opener, Start::ByExec)?;
-            self.events[0].kernel_state = ScarceEventState::On;
+            self.events[0].kernel_state = Switch::On;
             return Ok(());
         }
-        self.set_kernel_state(0, ScarceEventState::On)
+        self.set_kernel_state(0, Switch::On)
     }
 
     pub(super) fn stop(&mut self, opener: &EventOpener, event: EventKey) {
         let Ok(index) = self.index(event) else { return };
-        self.events[index].wanted = ScarceEventState::Off;
+        self.events[index].wanted = Switch::Off;
         if self.start == Start::ByExec {
             if index == 0 && opener.is_held() {
                 // The exec is still to come, and must not find it.
-                self.events[0].kernel_state = ScarceEventState::Off;
+                self.events[0].kernel_state = Switch::Off;
                 let _ = self.reopen(opener, Start::ByHand);
                 return;
             }
@@ -182,19 +168,19 @@ impl FdGroup {
         }
         // Siblings stop with their leader. One that stops alone is told; what is open can be disabled.
         if index == 0 || self.is_on() {
-            let _ = self.set_kernel_state(index, ScarceEventState::Off);
+            let _ = self.set_kernel_state(index, Switch::Off);
         }
     }
 
-    fn set_kernel_state(&mut self, index: usize, switch: ScarceEventState) -> Result<(), BankError> {
+    fn set_kernel_state(&mut self, index: usize, switch: Switch) -> Result<(), BankError> {
         let Some(event) = self.events.get_mut(index).filter(|event| event.kernel_state != switch) else {
             return Ok(());
         };
         let done = match switch {
-            ScarceEventState::On => sys::perf::enable(event.fd.as_fd()),
-            ScarceEventState::Off => sys::perf::disable(event.fd.as_fd()),
+            Switch::On => sys::perf::enable(event.fd.as_fd()),
+            Switch::Off => sys::perf::disable(event.fd.as_fd()),
         };
-        done.map_err(|errno| BankError::from_errno(errno.raw()))?;
+        done.map_err(refused)?;
         event.kernel_state = switch;
         Ok(())
     }
@@ -210,7 +196,7 @@ impl FdGroup {
             let mut attr = old.attr;
             let leads = anew.events.is_empty();
             attr.flags.set(AttrFlags::ENABLE_ON_EXEC, leads && start == Start::ByExec);
-            let kernel_state = if leads { ScarceEventState::Off } else { old.kernel_state };
+            let kernel_state = if leads { Switch::Off } else { old.kernel_state };
             let mut opened = anew.open(opener, (old.event, old.cred), attr, kernel_state)?;
             (opened.wanted, opened.fresh) = (old.wanted, old.fresh);
             anew.events.push(opened);
@@ -276,7 +262,7 @@ impl FdGroup {
         if buffer.len() < need {
             buffer.resize(need, 0);
         }
-        let read = sys::read(event.fd.as_fd(), buffer).map_err(|errno| BankError::from_errno(errno.raw()))?;
+        let read = sys::read(event.fd.as_fd(), buffer).map_err(refused)?;
         if read == 0 {
             // End of file: a pinned event that could not be kept on its counter.
             return Err(BankError::Unscheduled);

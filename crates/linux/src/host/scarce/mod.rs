@@ -20,7 +20,7 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 use pmux_engine::pmu::{
     Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
 };
-use pmux_engine::{Cred, Nanos, PmuId};
+use pmux_engine::{Cred, PmuId};
 use std::sync::OnceLock;
 
 /// The first number of such a PMU; the ones before are [`super::KERNEL`], [`super::USAGE`] and the watches.
@@ -95,16 +95,6 @@ impl ScarcePmu {
     /// One of its events, as a question.
     pub(super) fn anchor(&self) -> Option<Attr> {
         self.capacity.any_event()
-    }
-
-    /// Whether tasks may be where it doesn't count.
-    fn is_partial(&self) -> bool {
-        self.reach == Reach::SomeCpus
-    }
-
-    /// The kernel was seen to multiplex a slot a second time, or not to: see [`CapacityModel::observe`].
-    fn observe(&self, slot: &capacity_model::SlotObservation, now: Nanos) {
-        self.capacity.observe(slot, now);
     }
 }
 

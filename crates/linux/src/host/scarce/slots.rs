@@ -6,8 +6,10 @@
 //! **Invariant:** an fd is open from the attach of its event to the detach; a lease whose slot was given to another event
 //! reaches nothing.
 
+use super::Reach;
 use super::capacity_model::SlotObservation;
-use super::group::{EventTotals, FdGroup, ScarceEventState};
+use super::group::{EventTotals, FdGroup};
+use crate::host::Switch;
 use crate::host::opener::EventOpener;
 use crate::sys;
 use pmux_engine::pmu::{BankError, CgroupNode, CgroupTree, Lease, Program, Slot, SlotReading};
@@ -20,7 +22,7 @@ struct SlotUse {
     event: EventKey,
     filter: Filter,
     node: CgroupNode,
-    now: ScarceEventState,
+    now: Switch,
     /// How many were started beside it at most that can count at the same moment, itself included.
     together: u8,
     epoch: u64,
@@ -80,10 +82,8 @@ impl ScarceSlots {
     }
 
     fn slot_use(&self, lease: Lease) -> Result<&SlotUse, BankError> {
-        self.slot_uses
-            .get(&(lease.pmu, lease.slot))
-            .filter(|slot_use| slot_use.generation == lease.generation)
-            .ok_or(BankError::Other(libc::EBADF))
+        let slot_use = self.slot_uses.get(&(lease.pmu, lease.slot));
+        slot_use.filter(|slot_use| slot_use.generation == lease.generation).ok_or(BankError::Other(libc::EBADF))
     }
 
     /// The use of a slot, with its group and what is needed beside them.
@@ -104,7 +104,7 @@ impl ScarceSlots {
         group.rebase(program.event, &mut self.buffer)?;
         let (generation, event, filter) = (lease.generation, program.event, program.filter);
         let node = group.stand.1;
-        let slot_use = SlotUse { generation, event, filter, node, now: ScarceEventState::Off, together: 0, epoch };
+        let slot_use = SlotUse { generation, event, filter, node, now: Switch::Off, together: 0, epoch };
         self.slot_uses.insert((lease.pmu, lease.slot), slot_use);
         Ok(())
     }
@@ -112,7 +112,7 @@ impl ScarceSlots {
     pub(in crate::host) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         let (slot_use, group, opener, _) = self.parts(lease)?;
         group.start(opener, slot_use.event)?;
-        self.note(lease, ScarceEventState::On);
+        self.note(lease, Switch::On);
         self.count_together(lease);
         Ok(())
     }
@@ -122,11 +122,11 @@ impl ScarceSlots {
         if let Ok((slot_use, group, opener, _)) = self.parts(lease) {
             group.stop(opener, slot_use.event);
         }
-        self.note(lease, ScarceEventState::Off);
+        self.note(lease, Switch::Off);
     }
 
     /// Whether a slot is started now.
-    fn note(&mut self, lease: Lease, now: ScarceEventState) {
+    fn note(&mut self, lease: Lease, now: Switch) {
         let slot_use = self.slot_uses.get_mut(&(lease.pmu, lease.slot));
         let Some(slot_use) = slot_use.filter(|slot_use| slot_use.generation == lease.generation && slot_use.now != now)
         else {
@@ -134,7 +134,7 @@ impl ScarceSlots {
         };
         slot_use.now = now;
         let started = self.started.entry(lease.pmu).or_default().at(slot_use.node);
-        *started = if now == ScarceEventState::On { *started + 1 } else { started.saturating_sub(1) };
+        *started = if now == Switch::On { *started + 1 } else { started.saturating_sub(1) };
     }
 
     /// Notes how many slots of the PMU are started now that can count while this one does: those of one path of cgroups, the
@@ -142,7 +142,7 @@ impl ScarceSlots {
     fn count_together(&mut self, lease: Lease) {
         let slot_use = self.slot_uses.get_mut(&(lease.pmu, lease.slot));
         let Some(slot_use) =
-            slot_use.filter(|slot_use| slot_use.now == ScarceEventState::On && slot_use.generation == lease.generation)
+            slot_use.filter(|slot_use| slot_use.now == Switch::On && slot_use.generation == lease.generation)
         else {
             return;
         };
@@ -192,11 +192,11 @@ impl ScarceSlots {
         };
         // A task that is on other CPUs than are meant is not counted there, and no other user is the cause.
         let follows_task = matches!(self.opener.key, ContextKey::Task(_));
-        let elsewhere = follows_task && (pmu.is_partial() || matches!(slot_use.filter, Filter::OnCpu(_)));
+        let elsewhere = follows_task && (pmu.reach == Reach::SomeCpus || matches!(slot_use.filter, Filter::OnCpu(_)));
         if !elsewhere && slot_use.together > 0 {
             let EventTotals { enabled, running, .. } = totals;
             let observation = SlotObservation { enabled, running, together: slot_use.together, epoch: slot_use.epoch };
-            pmu.observe(&observation, Nanos(sys::clock::monotonic_ns()));
+            pmu.capacity.observe(&observation, Nanos(sys::clock::monotonic_ns()));
         }
     }
 

@@ -7,7 +7,7 @@ use crate::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_abi::attr::sw;
 use pmux_engine::pmu::BankError;
 use pmux_engine::target::Opened;
-use pmux_engine::{Count, CpuId, EventId, EventState, GroupSpec, OpenError, Target};
+use pmux_engine::{Count, CpuId, EventId, EventState, GroupSpec, Nanos, OpenError, Target};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 

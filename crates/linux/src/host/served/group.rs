@@ -9,8 +9,8 @@
 use super::cached::{CachedEntry, EntryLocation};
 use super::files::{NoUse, PageEntries, PassedFiles};
 use crate::cgroup::Cgroup;
-use crate::host::lock;
 use crate::host::opener::EventOpener;
+use crate::host::{Switch, lock};
 use crate::shared::client::{AskError, ConnectionId, Service, ServiceAnswer};
 use crate::shared::page::Page;
 use crate::shared::wire::{
@@ -25,12 +25,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ServedEventState {
-    Off,
-    On,
-}
 
 pub(super) struct ServedGroup {
     question: Open,
@@ -47,8 +41,9 @@ pub(super) struct ServedGroup {
     beside: Option<ConnectionId>,
 }
 
+#[derive(Default)]
 struct ServedEvent {
-    wanted: ServedEventState,
+    wanted: Switch,
     /// It was switched off after its life had ended: its file counts on, and not for it.
     stopped: bool,
     released: bool,
@@ -84,16 +79,7 @@ impl ServedGroup {
         question: Open,
         cgroup: Option<CgroupId>,
     ) -> Result<Self, AskError> {
-        let event = || ServedEvent {
-            wanted: ServedEventState::Off,
-            stopped: false,
-            released: false,
-            lease: None,
-            before: Totals::default(),
-            last: Totals::default(),
-            cached: Arc::default(),
-        };
-        let events = question.attrs.iter().map(|_| event()).collect();
+        let events = question.attrs.iter().map(|_| ServedEvent::default()).collect();
         let read_ns = monotonic_ns();
         let mut group = Self { question, cgroup, events, kept: None, read_ns, away: None, refused: None, beside: None };
         group.kept = Some(group.ask(service, opener)?);
@@ -143,7 +129,7 @@ impl ServedGroup {
     }
 
     fn wanted(&self) -> impl Iterator<Item = usize> + '_ {
-        let wanted = |event: &ServedEvent| event.wanted == ServedEventState::On && !event.released;
+        let wanted = |event: &ServedEvent| event.wanted == Switch::On && !event.released;
         // The leader last, so that a group begins as one.
         (0..self.events.len()).rev().filter(move |&at| wanted(&self.events[at]))
     }
@@ -301,14 +287,14 @@ impl ServedGroup {
         service: &Service,
         opener: &EventOpener,
         at: usize,
-        wanted: ServedEventState,
+        wanted: Switch,
     ) -> Result<(), AskError> {
         let op = match wanted {
-            ServedEventState::On => {
+            Switch::On => {
                 self.settle_to_ask(service, opener);
                 EventOp::Enable
             }
-            ServedEventState::Off => {
+            Switch::Off => {
                 self.settle(service, opener);
                 if self.has_outlived(service) {
                     self.stop(at);
@@ -347,7 +333,7 @@ impl ServedGroup {
             self.read_ns = monotonic_ns();
         }
         if let Some(event) = self.events.get_mut(at) {
-            event.wanted = ServedEventState::Off;
+            event.wanted = Switch::Off;
             event.stopped = read == Some(Ok(()));
         }
         if read != Some(Ok(())) || self.wanted().next().is_none() {

@@ -13,14 +13,14 @@ mod group;
 
 pub(super) use cached::CachedSlots;
 
-use super::KERNEL;
 use super::kernel_slots::has_output;
 use super::models::clock_of;
-use super::opener::EventOpener;
+use super::opener::{EventOpener, bytes_of};
+use super::{KERNEL, Switch, put};
 use crate::filter::filter_of;
 use crate::shared::client::{AskError, Service, SocketPath};
 use crate::shared::wire::{Context, GROUP_EVENTS, Narrowing, Open, OptIn, RefusalKind, Totals};
-use group::{ServedEventState, ServedGroup, Unread};
+use group::{ServedGroup, Unread};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
 use pmux_engine::target::{ContextKey, EventKey, Filter};
@@ -52,10 +52,6 @@ impl Sharing {
 
     pub(super) fn is_all_there_is(&self) {
         let _ = self.alone.set(());
-    }
-
-    fn is_alone(&self) -> bool {
-        self.alone.get().is_some()
     }
 
     pub(super) fn found(&self) -> Option<&Arc<Service>> {
@@ -138,10 +134,7 @@ impl ServedSlots {
             Ok(group) => {
                 let free = self.groups.iter().position(Option::is_none);
                 let id = free.unwrap_or(self.groups.len());
-                if id == self.groups.len() {
-                    self.groups.push(None);
-                }
-                self.groups[id] = Some(group);
+                put(&mut self.groups, id, group);
                 let events = programs.iter().enumerate();
                 self.announced.extend(events.map(|(at, program)| (program.event, Announced::Open(id, at))));
             }
@@ -181,7 +174,7 @@ impl ServedSlots {
                 let tid = u32::try_from(task.0).ok()?;
                 // What this process counts of itself would count the talk with the service as well, and what waits for its
                 // exec would begin too soon.
-                if !self.opener.shared.sharing.is_alone() && (self.opener.is_held() || is_own_thread(tid)) {
+                if self.opener.shared.sharing.alone.get().is_none() && (self.opener.is_held() || is_own_thread(tid)) {
                     return None;
                 }
                 let narrowing = match filter {
@@ -194,7 +187,7 @@ impl ServedSlots {
             (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => (Context::Cpu(cpu.0), Narrowing::Cgroup, Some(id)),
             (ContextKey::Cpu(cpu), _) => (Context::Cpu(cpu.0), Narrowing::Everything, None),
         };
-        let attrs = programs.iter().map(|program| attr_bytes(&program.spec.attr)).collect::<Option<_>>()?;
+        let attrs = programs.iter().map(|program| attr_bytes(&program.spec.attr)).collect();
         Some((Open { context, narrowing, attrs, files: OptIn::Wanted, entries: OptIn::Wanted }, cgroup))
     }
 
@@ -223,11 +216,7 @@ impl ServedSlots {
             Announced::Besides => What::Nothing,
             Announced::Refused(error) => return Some(Err(error)),
         };
-        let index = lease.slot.0 as usize;
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || None);
-        }
-        self.slots[index] = Some(Slot { generation: lease.generation, what });
+        put(&mut self.slots, lease.slot.0 as usize, Slot { generation: lease.generation, what });
         if let What::Event(id, at) = what
             && let Some(group) = self.groups.get_mut(id).and_then(Option::as_mut)
             && let Some(cached) = group.program(at, lease)
@@ -254,20 +243,19 @@ impl ServedSlots {
 
     pub(super) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         let Parts { service, opener, group, at, .. } = self.parts(lease)?;
-        group.switch(service, opener, at, ServedEventState::On).map_err(error_of)
+        group.switch(service, opener, at, Switch::On).map_err(error_of)
     }
 
     pub(super) fn stop(&mut self, lease: Lease) {
         if let Ok(Parts { service, opener, group, at, .. }) = self.parts(lease) {
             // What can't be stopped was not running.
-            let _ = group.switch(service, opener, at, ServedEventState::Off);
+            let _ = group.switch(service, opener, at, Switch::Off);
         }
     }
 
     pub(super) fn modify(&mut self, lease: Lease, attr: &Attr) -> Result<(), BankError> {
-        let bytes = attr_bytes(attr).ok_or(BankError::Invalid)?;
         let Parts { service, opener, group, at, .. } = self.parts(lease)?;
-        group.modify(service, opener, at, bytes).map_err(error_of)
+        group.modify(service, opener, at, attr_bytes(attr)).map_err(error_of)
     }
 
     /// Reads a slot; `None` where it has no such one.
@@ -298,9 +286,7 @@ impl ServedSlots {
 
     pub(super) fn release(&mut self, lease: Lease) {
         let (Some(what), Some(service)) = (self.slot(lease), self.service()) else { return };
-        if let Some(slot) = self.slots.get_mut(lease.slot.0 as usize) {
-            *slot = None;
-        }
+        self.slots[lease.slot.0 as usize] = None;
         if let What::Event(id, at) = what {
             self.opener.shared.cached.remove((self.opener.key, lease));
             release(&mut self.groups, id, &service, at);
@@ -343,12 +329,8 @@ fn is_own_thread(tid: u32) -> bool {
 }
 
 /// An attribute as it is asked for: off until it is started. How it is read is for who reads it.
-fn attr_bytes(attr: &Attr) -> Option<Vec<u8>> {
-    let mut attr = Attr { read_format: ReadFormat::empty(), ..*attr };
-    attr.flags |= AttrFlags::DISABLED;
-    let mut bytes = [0; Attr::MAX_SIZE];
-    let size = attr.encode(&mut bytes);
-    bytes.get(..size).map(<[u8]>::to_vec)
+fn attr_bytes(attr: &Attr) -> Vec<u8> {
+    bytes_of(&Attr { read_format: ReadFormat::empty(), flags: attr.flags | AttrFlags::DISABLED, ..*attr })
 }
 
 const fn reading_of(totals: Totals) -> SlotReading {

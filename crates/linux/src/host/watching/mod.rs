@@ -83,17 +83,16 @@ impl Registers {
     }
 }
 
-/// What the kernel does by itself; times are those of the engine.
-const DELEGATED: Delegated = Delegated::INHERITANCE;
-
 /// Capabilities by the number of slots; 0 stands for plenty.
 static CAPS: [PmuCaps; MOST_REGISTERS as usize + 1] = caps_by_slots(PmuCaps {
     slots: Slots::Plenty,
     width_bits: 64,
-    delegated: DELEGATED,
+    // Times are those of the engine.
+    delegated: Delegated::INHERITANCE,
     overflow: OverflowBy::Interrupt,
 });
 
+#[derive(Default)]
 pub(super) struct WatchPmu {
     /// Whether it is taken, and how it hands out registers.
     registers: Mutex<Option<Registers>>,
@@ -110,16 +109,6 @@ pub(super) struct WatchPmu {
 type RingOwners = Arc<Vec<(u32, Arc<EventFile>)>>;
 
 impl WatchPmu {
-    fn new() -> Self {
-        Self {
-            registers: Mutex::new(None),
-            slots: AtomicU8::new(0),
-            ring_owners: Mutex::default(),
-            per_thread: Mutex::default(),
-            program: Mutex::default(),
-        }
-    }
-
     fn program(&self) -> Option<Arc<Program>> {
         lock(&self.program).clone()
     }
@@ -174,19 +163,14 @@ impl PmuModel for WatchPmu {
 }
 
 /// All of them; made as they are asked for, and kept.
-pub(super) struct WatchPmus(Vec<OnceLock<Box<WatchPmu>>>);
-
-impl Default for WatchPmus {
-    fn default() -> Self {
-        Self((0..MOST_PMUS).map(|_| OnceLock::new()).collect())
-    }
-}
+#[derive(Default)]
+pub(super) struct WatchPmus([OnceLock<Box<WatchPmu>>; MOST_PMUS]);
 
 impl WatchPmus {
     /// One that isn't taken; `None` where all are taken.
     pub(super) fn take(&self, registers: Registers) -> Option<PmuId> {
         let index = self.0.iter().position(|cell| {
-            let pmu = cell.get_or_init(|| Box::new(WatchPmu::new()));
+            let pmu = cell.get_or_init(Box::default);
             let mut taken = lock(&pmu.registers);
             let free = taken.is_none();
             if free {

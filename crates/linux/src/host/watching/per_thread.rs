@@ -10,7 +10,7 @@
 
 use crate::bpf::Program;
 use crate::host::lock;
-use crate::host::opener::{EventFile, EventFiles, FileCount, with_room};
+use crate::host::opener::{EventFile, EventFiles, FileCount, bytes_of, with_room};
 use crate::sys::Errno;
 use crate::sys::perf::{self, TargetTask};
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -75,14 +75,12 @@ impl PerThreadEvents {
             AttrFlags::DISABLED,
             begun == Some(EnableTime::AfterAttach) || attr.flags.contains(AttrFlags::DISABLED),
         );
-        let mut bytes = [0; Attr::MAX_SIZE];
-        let size = asked.encode(&mut bytes);
-        let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
+        let bytes = bytes_of(&asked);
         let attach = |fd: OwnedFd| program.map_or(Ok(()), |program| program.attach(fd.as_fd())).map(|()| fd);
         let on_thread = |tid: i32, fds: &mut Vec<OwnedFd>| -> Result<(), Errno> {
             let target_task = || TargetTask::Task(tid.unsigned_abs());
             if ring_owners.is_empty() {
-                let fd = with_room(|| perf::open(bytes, target_task(), None, None)).and_then(attach)?;
+                let fd = with_room(|| perf::open(&bytes, target_task(), None, None)).and_then(attach)?;
                 match begun {
                     Some(EnableTime::AfterAttach) => perf::enable(fd.as_fd())?,
                     Some(EnableTime::AtOpen) if perf::count(fd.as_fd())? != Some(0) => return Err(Errno::EAGAIN),
@@ -92,7 +90,7 @@ impl PerThreadEvents {
             }
             for (cpu, ring_owner) in ring_owners {
                 fds.push(
-                    with_room(|| perf::open_into(bytes, target_task(), *cpu, ring_owner.as_fd())).and_then(attach)?,
+                    with_room(|| perf::open_into(&bytes, target_task(), *cpu, ring_owner.as_fd())).and_then(attach)?,
                 );
             }
             Ok(())
@@ -113,7 +111,7 @@ impl PerThreadEvents {
         }
         // Counted also where they are closed again at once.
         let files = EventFiles::new(fds, count);
-        let first_left_out = left_out.first().copied().filter(|_| files.fds().is_empty());
+        let first_left_out = left_out.first().copied().filter(|_| files.fds.is_empty());
         let refused = refused.or(first_left_out);
         *lock(&self.report) = PerThreadReport { left_out, refused: refused.map(|(tid, _)| tid) };
         match refused {

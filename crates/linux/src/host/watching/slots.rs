@@ -6,15 +6,13 @@
 //! **Invariant:** the events of a slot are whole: opened on every CPU or on none, aimed at one address on every CPU. One that can't be
 //! kept so is closed.
 
-use super::WatchPmus;
 use crate::host::lock;
-use crate::host::opener::{EventFile, EventFiles, EventOpener, kernel_attr};
-use crate::sys::{self, Errno};
+use crate::host::opener::{EventFile, EventFiles, EventOpener, bytes_of, kernel_attr, refused};
+use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, Sampling};
-use pmux_engine::Cred;
-use pmux_engine::PmuId;
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
 use pmux_engine::target::{ContextKey, Filter};
+use pmux_engine::{Cred, PmuId};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -182,10 +180,6 @@ impl WatchSlots {
             lock(&self.opener.shared.outputs).remove(&(self.opener.key, lease));
         }
     }
-
-    pub(in crate::host) const fn has(pmu: PmuId) -> bool {
-        WatchPmus::has(pmu)
-    }
 }
 
 impl SlotEvents {
@@ -205,10 +199,8 @@ impl SlotEvents {
     /// Aims it; `None`, and it is closed, where the kernel refuses that.
     fn aim(mut self, attr: &Attr) -> Option<Self> {
         if self.attr != *attr {
-            let mut bytes = [0; Attr::MAX_SIZE];
-            let size = attr.encode(&mut bytes);
-            let bytes = bytes.get(..size)?;
-            self.files().try_for_each(|file| sys::perf::modify_attributes(file, bytes)).ok()?;
+            let bytes = bytes_of(attr);
+            self.files().try_for_each(|file| sys::perf::modify_attributes(file, &bytes)).ok()?;
             self.attr = *attr;
         }
         self.base = self.total().ok()?;
@@ -216,7 +208,7 @@ impl SlotEvents {
     }
 
     fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.files.fds().iter().map(OwnedFd::as_fd).chain(self.late.as_ref().map(|file| file.as_fd()))
+        self.files.fds.iter().map(OwnedFd::as_fd).chain(self.late.as_ref().map(|file| file.as_fd()))
     }
 
     fn total(&self) -> Result<u64, BankError> {
@@ -235,8 +227,4 @@ impl SlotEvents {
 /// What one of them has counted, with its children.
 fn count_of(file: BorrowedFd<'_>) -> Result<u64, BankError> {
     sys::perf::count(file).map_err(refused)?.ok_or(BankError::Unscheduled)
-}
-
-fn refused(errno: Errno) -> BankError {
-    BankError::from_errno(errno.raw())
 }

@@ -9,8 +9,8 @@ use super::error::{Away, ConnectError};
 use crate::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use crate::shared::page::Page;
 use crate::shared::wire::{
-    CGROUPS_SINCE, Hello, NEWEST_VERSION, Notice, OLDEST_VERSION, PACKET_FILES, RECORDS_SINCE, Refusal, RefusalKind,
-    Reply, Request, Subscribe, Welcome, decode_reply, encode_request,
+    CGROUPS_SINCE, Hello, NAME_BYTES, NEWEST_VERSION, Notice, OLDEST_VERSION, PACKET_FILES, RECORDS_SINCE, Refusal,
+    RefusalKind, Reply, Request, Welcome, decode_reply, encode_request,
 };
 use crate::sys::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -26,8 +26,8 @@ pub(super) struct Connection {
     channel: Channel,
     buffer: PacketBuffer,
     number: u32,
-    welcome: Welcome,
-    page: Option<Arc<Page>>,
+    pub(super) welcome: Welcome,
+    pub(super) page: Option<Arc<Page>>,
 }
 
 pub(super) type ReplyWithFiles = (Reply, Vec<OwnedFd>);
@@ -64,17 +64,11 @@ impl Connection {
         let hello = Hello {
             oldest_version: OLDEST_VERSION,
             newest_version: NEWEST_VERSION,
-            name: cut(name, crate::shared::wire::NAME_BYTES),
+            name: cut(name, NAME_BYTES),
             pid_namespace: pid_namespace(),
         };
-        let welcome = Welcome {
-            version: 0,
-            epoch: 0,
-            limits: crate::shared::wire::Limits { events: 0, requests_per_second: 0 },
-            rights: crate::shared::wire::Rights { files: false, system_wide: false, tasks: false },
-            page: None,
-        };
-        let mut new = Self { channel, buffer: PacketBuffer::new(), number: 0, welcome, page: None };
+        let (buffer, welcome) = (PacketBuffer::new(), Welcome::default());
+        let mut new = Self { channel, buffer, number: 0, welcome, page: None };
         let (reply, files) = new.ask(&Request::Hello(hello), until).map_err(|failed| match failed {
             Failed::Refused(refusal) => ConnectError::Refused(path.to_owned(), refusal),
             Failed::Away(away) => ConnectError::Away(path.to_owned(), away),
@@ -93,30 +87,19 @@ impl Connection {
         Ok(new)
     }
 
-    pub(super) const fn welcome(&self) -> &Welcome {
-        &self.welcome
-    }
-
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 
-    pub(super) const fn page(&self) -> Option<&Arc<Page>> {
-        self.page.as_ref()
-    }
-
-    pub(super) fn subscribe(&mut self, subscription: &Subscribe, until: Instant) -> Result<ReplyWithFiles, Failed> {
-        if self.welcome.version < RECORDS_SINCE {
-            let text = "the service is too old to pass records on";
-            return Err(Failed::Refused(Refusal::new(RefusalKind::Version, 0, libc::EOPNOTSUPP, text)));
-        }
-        self.ask(&Request::Subscribe(subscription.clone()), until)
-    }
-
     pub(super) fn ask(&mut self, request: &Request, until: Instant) -> Result<ReplyWithFiles, Failed> {
-        if matches!(request, Request::OpenCgroup(_)) && self.welcome.version < CGROUPS_SINCE {
-            let text = "the service is too old to open a cgroup by its name";
-            return Err(Failed::Refused(Refusal::new(RefusalKind::NotShared, 0, libc::EOPNOTSUPP, text)));
+        let (kind, since, what) = match request {
+            Request::Subscribe(_) => (RefusalKind::Version, RECORDS_SINCE, "pass records on"),
+            Request::OpenCgroup(_) => (RefusalKind::NotShared, CGROUPS_SINCE, "open a cgroup by its name"),
+            _ => (RefusalKind::Other, 0, ""),
+        };
+        if self.welcome.version < since {
+            let text = format!("the service is too old to {what}");
+            return Err(Failed::Refused(Refusal::new(kind, 0, libc::EOPNOTSUPP, text)));
         }
         self.number = self.number.checked_add(1).unwrap_or(1);
         let packet = encode_request(self.number, request).map_err(|_| Away::Nonsense)?;
@@ -145,7 +128,8 @@ impl Connection {
                 Ok(Sent::NoRoom) if Instant::now() >= until => return Err(Away::TooLate),
                 // The service doesn't take what was sent before; that happens to no client that waits for its answers.
                 Ok(Sent::NoRoom) => std::thread::sleep(FULL_PAUSE),
-                Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(self.last_words()),
+                // Perhaps it has said why before.
+                Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(self.next().err().unwrap_or(Away::Closed)),
                 Err(errno) => return Err(Away::Socket(errno)),
             }
         }
@@ -192,14 +176,6 @@ impl Connection {
                 Ok((number, reply)) => return Ok(Some((number, reply, files))),
                 Err(_) => return Err(Away::Nonsense),
             }
-        }
-    }
-
-    /// Why the service has gone, if it said so before.
-    fn last_words(&mut self) -> Away {
-        match self.next() {
-            Err(away) => away,
-            Ok(_) => Away::Closed,
         }
     }
 }

@@ -96,16 +96,10 @@ impl AskError {
     /// Whether something else than the service (the kernel, asked by the caller itself) might say yes.
     #[must_use]
     pub fn may_be_had_directly(&self) -> bool {
-        match self {
-            Self::Away => true,
-            Self::Refused(refusal) => match refusal.kind() {
-                // What the kernel says to the service it says to every process, but for what depends on rights and limits.
-                RefusalKind::Kernel => {
-                    matches!(refusal.errno, libc::EPERM | libc::EACCES | libc::EMFILE | libc::ENFILE)
-                }
-                _ => true,
-            },
-        }
+        let Self::Refused(refusal) = self else { return true };
+        // What the kernel says to the service it says to every process, but for what depends on rights and limits.
+        refusal.kind() != RefusalKind::Kernel
+            || matches!(refusal.errno, libc::EPERM | libc::EACCES | libc::EMFILE | libc::ENFILE)
     }
 }
 
@@ -183,7 +177,7 @@ impl Service {
     #[must_use]
     pub fn terms(&self) -> Option<Terms> {
         let state = self.state();
-        let welcome = state.connection.as_ref()?.welcome();
+        let welcome = &state.connection.as_ref()?.welcome;
         Some(Terms { limits: welcome.limits, rights: welcome.rights })
     }
 
@@ -272,7 +266,7 @@ impl Service {
 
     /// Asks for something in whatever life is on, or begins the next one.
     pub(crate) fn ask_anew(&self, request: &Request) -> Result<ServiceAnswer, AskError> {
-        self.talk(|connection, until| connection.ask(request, until).map(|answer| (answer, connection.page().cloned())))
+        self.talk(|connection, until| connection.ask(request, until).map(|answer| (answer, connection.page.clone())))
             .map(|(((reply, files), page), connection_id)| ServiceAnswer { connection_id, page, reply, files })
     }
 
@@ -287,7 +281,7 @@ impl Service {
             return Err(AskError::Away);
         }
         let ServiceState { connection: Some(connection), .. } = &mut *state else { return Err(AskError::Away) };
-        let page = connection.page().cloned();
+        let page = connection.page.clone();
         match connection.ask(request, Instant::now() + REQUEST_TIME) {
             Ok((reply, files)) => Ok(ServiceAnswer { connection_id, page, reply, files }),
             Err(failed) => Err(self.failed(&mut state, failed)),
@@ -330,19 +324,13 @@ impl Service {
     }
 
     fn failed(&self, state: &mut ServiceState, failed: Failed) -> AskError {
-        match failed {
-            Failed::Refused(refusal) => {
-                if refusal.kind() == RefusalKind::Stopping {
-                    self.lose(state, Away::Said(refusal.text));
-                    return AskError::Away;
-                }
-                AskError::Refused(refusal)
-            }
-            Failed::Away(away) => {
-                self.lose(state, away);
-                AskError::Away
-            }
-        }
+        let why = match failed {
+            Failed::Refused(refusal) if refusal.kind() == RefusalKind::Stopping => Away::Said(refusal.text),
+            Failed::Refused(refusal) => return AskError::Refused(refusal),
+            Failed::Away(away) => away,
+        };
+        self.lose(state, why);
+        AskError::Away
     }
 
     fn lose(&self, state: &mut ServiceState, why: Away) {

@@ -26,8 +26,8 @@ impl Service {
     /// # Errors
     /// [`AskError`]; a service of before [`super::super::wire::RECORDS_SINCE`] refuses it.
     pub fn subscribe(&self, subscription: &Subscribe) -> Result<Records, AskError> {
-        let ((reply, files), connection_id) =
-            self.talk(|connection, until| connection.subscribe(subscription, until))?;
+        let request = Request::Subscribe(subscription.clone());
+        let ((reply, files), connection_id) = self.talk(|connection, until| connection.ask(&request, until))?;
         let understood = match (reply, <[OwnedFd; 3]>::try_from(files)) {
             (Reply::Subscribed(subscribed), Ok([records, taken, bell]))
                 if subscribed.ring_bytes == subscription.ring_bytes =>

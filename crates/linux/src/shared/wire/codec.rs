@@ -13,8 +13,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::marker::PhantomData;
 
-const NUMBER_BYTES: usize = 4;
-
 /// What is wrong with a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WireError {
@@ -99,44 +97,31 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(u32, T), WireError> {
     if bytes.len() > PACKET_BYTES {
         return Err(WireError::TooLong);
     }
-    let (number, body) = bytes.split_first_chunk::<NUMBER_BYTES>().ok_or(WireError::Broken)?;
+    let (number, body) = bytes.split_first_chunk::<4>().ok_or(WireError::Broken)?;
     let (value, rest) = postcard::take_from_bytes(body).map_err(|_| WireError::Broken)?;
     if rest.is_empty() { Ok((u32::from_le_bytes(*number), value)) } else { Err(WireError::Surplus) }
 }
 
 /// A list of at most so many.
-pub(super) fn at_most<'de, D, T, const MOST: usize>(from: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
+pub(super) fn at_most<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MOST: usize>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
     from.deserialize_seq(List::<T, MOST>(PhantomData))
 }
 
-pub(super) fn bounded_lists<'de, D, const MOST: usize, const BYTES: usize>(from: D) -> Result<Vec<Vec<u8>>, D::Error>
-where
-    D: Deserializer<'de>,
-{
+pub(super) fn bounded_lists<'de, D: Deserializer<'de>, const MOST: usize, const BYTES: usize>(
+    from: D,
+) -> Result<Vec<Vec<u8>>, D::Error> {
     let lists: Vec<Bytes<BYTES>> = at_most::<_, _, MOST>(from)?;
     Ok(lists.into_iter().map(|bytes| bytes.0).collect())
 }
 
-pub(super) fn bounded_bytes<'de, D, const MOST: usize>(from: D) -> Result<Vec<u8>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    at_most::<_, _, MOST>(from)
-}
-
-pub(super) fn bounded_text<'de, D, const MOST: usize>(from: D) -> Result<String, D::Error>
-where
-    D: Deserializer<'de>,
-{
+pub(super) fn bounded_text<'de, D: Deserializer<'de>, const MOST: usize>(from: D) -> Result<String, D::Error> {
     from.deserialize_str(Text::<MOST>)
 }
 
 #[derive(Deserialize)]
-struct Bytes<const MOST: usize>(#[serde(deserialize_with = "bounded_bytes::<_, MOST>")] Vec<u8>);
+struct Bytes<const MOST: usize>(#[serde(deserialize_with = "at_most::<_, _, MOST>")] Vec<u8>);
 
 struct List<T, const MOST: usize>(PhantomData<T>);
 

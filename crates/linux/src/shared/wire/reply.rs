@@ -28,7 +28,7 @@ pub enum Reply {
         /// Whether more follows.
         part: Part,
         /// The text.
-        #[serde(deserialize_with = "super::codec::bounded_bytes::<_, PART_BYTES>")]
+        #[serde(deserialize_with = "at_most::<_, _, PART_BYTES>")]
         text: Vec<u8>,
     },
     /// Something that no request asked about; its number is 0.
@@ -67,7 +67,7 @@ pub struct EventNumber {
 }
 
 /// What a client may expect.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Welcome {
     /// The version that both speak from now on.
     pub version: u16,
@@ -82,7 +82,7 @@ pub struct Welcome {
 }
 
 /// How much a client may ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Limits {
     /// Events that it may have open.
     pub events: u32,
@@ -91,7 +91,7 @@ pub struct Limits {
 }
 
 /// What a client may. The service says so for the client's convenience, and checks all the same.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Rights {
     /// Whether it can be given files.
     pub files: bool,

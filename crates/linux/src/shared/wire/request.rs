@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** see the module above.
 
-use super::codec::{at_most, bounded_bytes, bounded_lists, bounded_text};
+use super::codec::{at_most, bounded_lists, bounded_text};
 use super::{
     ATTR_BYTES, CGROUP_PATH_BYTES, GROUP_EVENTS, Handle, NAME_BYTES, REQUEST_HANDLES, SCOPE_NUMBERS, SUBSCRIBED_EVENTS,
 };
@@ -187,7 +187,7 @@ pub enum EventOp {
     /// Let all of its group stop.
     DisableGroup,
     /// Let it count what this attribute says from now on, its count going on: only breakpoints.
-    Modify(#[serde(deserialize_with = "bounded_bytes::<_, ATTR_BYTES>")] Vec<u8>),
+    Modify(#[serde(deserialize_with = "at_most::<_, _, ATTR_BYTES>")] Vec<u8>),
 }
 
 /// How much is asked of the state of the service.

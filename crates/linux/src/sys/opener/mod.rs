@@ -13,8 +13,9 @@
 
 mod serve;
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use super::socket::pair;
 use super::{Errno, check, set_nonblocking};
 
 /// Room for an attribute in an order: more than any kernel knows.
@@ -101,16 +102,6 @@ impl OpenerReply {
     }
 }
 
-/// Makes a pair of sockets that keep packets apart; they block.
-fn packet_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
-    let mut ends = [-1; 2];
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
-    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
-    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) Nothing else knows them yet.
-    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
-}
-
 /// Forks a nursery; answers its number and the socket to ask it by. It ends when the socket is closed.
 ///
 /// A packet of any bytes asks for an opener. The reply is an [`OpenerReply`] with the socket and the pidfd of the opener beside it. An
@@ -118,7 +109,8 @@ fn packet_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 ///
 /// Errors: `EMFILE`; `EAGAIN` at the limit of processes; `ENOMEM`.
 pub(crate) fn fork_nursery() -> Result<(i32, OwnedFd), Errno> {
-    let (ours, theirs) = packet_pair()?;
+    // They keep packets apart, and block.
+    let (ours, theirs) = pair(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC)?;
     // No handler of the parent may run in the child, which leaves all signals blocked for ever: it ends with its socket.
     // SAFETY: (1) `sigset_t` is plain data: all zeroes is a value of it.
     let (mut every, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
@@ -135,12 +127,8 @@ pub(crate) fn fork_nursery() -> Result<(i32, OwnedFd), Errno> {
     let forked = check(pid);
     // SAFETY: (1) `before` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    set_nonblocking(borrowed(&ours))?;
+    set_nonblocking(ours.as_fd())?;
     Ok((forked?, ours))
-}
-
-fn borrowed(fd: &OwnedFd) -> BorrowedFd<'_> {
-    std::os::fd::AsFd::as_fd(fd)
 }
 
 #[cfg(test)]

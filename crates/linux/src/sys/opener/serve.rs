@@ -10,7 +10,8 @@ use std::os::fd::RawFd;
 use std::ptr;
 
 use super::{CGROUP_FILE, GROUP_FILE, OpenerOp, OpenerOrder, OpenerReply};
-use crate::sys::{Errno, check};
+use crate::sys::process::die_with_parent;
+use crate::sys::{Errno, check, message_of};
 
 const SOCKET: RawFd = 0;
 /// Words of a control message with two descriptors.
@@ -270,12 +271,6 @@ fn shut_in(name: &std::ffi::CStr) {
     }
 }
 
-fn die_with_parent() {
-    let signal: libc::c_ulong = libc::SIGKILL.unsigned_abs().into();
-    // SAFETY: (1) Numbers only.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
-}
-
 /// Moves the socket to its place and closes everything else.
 fn keep_only(socket: RawFd) {
     // SAFETY: (1) Nothing in this process uses any other descriptor.
@@ -293,10 +288,7 @@ fn keep_only(socket: RawFd) {
 fn receive(order: &mut OpenerOrder) -> Option<[RawFd; 2]> {
     let mut control = [0_u64; CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: (&raw mut *order).cast(), iov_len: size_of::<OpenerOrder>() };
-    // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
+    let mut message = message_of(&mut part);
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
     loop {
@@ -328,10 +320,7 @@ fn receive(order: &mut OpenerOrder) -> Option<[RawFd; 2]> {
 fn send(reply: &OpenerReply, fds: &[RawFd; 2]) {
     let mut control = [0_u64; CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: ptr::from_ref(reply).cast_mut().cast(), iov_len: size_of::<OpenerReply>() };
-    // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
+    let mut message = message_of(&mut part);
     let count = fds.iter().filter(|&&fd| fd >= 0).count();
     if count > 0 {
         let bytes = (count * size_of::<RawFd>()) as libc::c_uint;

@@ -2,12 +2,11 @@
 //!
 //! **Invariant:** a message comes whole or not at all, and no descriptor that came along is lost.
 
-use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use super::Message;
-use crate::sys::{Errno, check_size, uninterrupted};
+use crate::sys::{Errno, check_size, message_of, uninterrupted};
 
 /// Room for one descriptor beside a message, aligned as its header.
 #[repr(C, align(8))]
@@ -25,10 +24,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, message: &Message, fd: Option<Borrowe
         iov_len: size_of::<Message>(),
     };
     let mut control = ControlBuffer([0; 64]);
-    // SAFETY: (1) `msghdr` is plain data: all zeroes is a value of it.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
-    header.msg_iov = &raw mut part;
-    header.msg_iovlen = 1;
+    let mut header = message_of(&mut part);
     if let Some(fd) = fd {
         header.msg_control = control.0.as_mut_ptr().cast();
         // SAFETY: (1) Both only calculate.
@@ -67,10 +63,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<WorkerPacket, Errno> {
     let mut message: Message = [0; 8];
     let mut part = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: size_of::<Message>() };
     let mut control = ControlBuffer([0; 64]);
-    // SAFETY: (1) `msghdr` is plain data: all zeroes is a value of it.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
-    header.msg_iov = &raw mut part;
-    header.msg_iovlen = 1;
+    let mut header = message_of(&mut part);
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = control.0.len() as _;
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL;

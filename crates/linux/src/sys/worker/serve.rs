@@ -9,6 +9,7 @@ use std::ptr;
 
 use super::spin::{cpu_ns, spin};
 use super::{ChildKind, Memory, Order, WorkerAnswer, WorkerPacket, arch, receive, send};
+use crate::sys::process::die_with_parent;
 use crate::sys::{Errno, check, check_size};
 
 /// The socket of a worker that is a process.
@@ -42,15 +43,9 @@ impl Plan {
 ///
 /// The caller is the only thread of its process.
 pub(crate) fn serve(plan: &'static Plan) -> ! {
+    // Without this, the end of the socket says so when the next order is waited for.
     die_with_parent();
     WorkerTask { plan, channel: CHANNEL, child_kind: ChildKind::Process }.live()
-}
-
-/// Ends when the process that told us what to do dies; without this, the end of the socket says so when the next order is waited for.
-fn die_with_parent() {
-    let signal: libc::c_ulong = libc::SIGKILL.unsigned_abs().into();
-    // SAFETY: (1) Numbers only.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
 }
 
 #[derive(Clone, Copy)]

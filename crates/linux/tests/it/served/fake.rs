@@ -9,6 +9,7 @@ use pmux_abi::attr::Attr;
 use pmux_engine::target::Opened as Group;
 use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, EventState, GroupSpec, Target};
+use pmux_linux::Errno;
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_linux::shared::channel::{Channel, PacketBuffer, Received};
 use pmux_linux::shared::listener::Listener;
@@ -122,6 +123,13 @@ struct Served {
     before: Vec<Totals>,
 }
 
+impl Served {
+    /// Which of its events has a handle.
+    fn place_of(&self, handle: Handle) -> Option<usize> {
+        (self.first..).take(self.on.len()).position(|own| own == handle.0)
+    }
+}
+
 fn totals(count: pmux_engine::Count) -> Totals {
     Totals { value: count.value, enabled_ns: count.enabled.0, running_ns: count.running.0 }
 }
@@ -208,13 +216,9 @@ impl Server {
                     client.page = Some(writer);
                     passed.push(file);
                 }
-                Reply::Welcome(Welcome {
-                    version: 1,
-                    epoch: 1,
-                    limits: Limits { events: 100, requests_per_second: 100 },
-                    rights: Rights { files: true, system_wide: true, tasks: true },
-                    page: served_page,
-                })
+                let limits = Limits { events: 100, requests_per_second: 100 };
+                let rights = Rights { files: true, system_wide: true, tasks: true };
+                Reply::Welcome(Welcome { version: 1, epoch: 1, limits, rights, page: served_page })
             }
             Request::Open(question) => match (&self.behavior.refuses, &self.behavior.lies) {
                 (Some(refusal), _) => Reply::Refused(refusal.clone()),
@@ -305,12 +309,8 @@ impl Server {
                     Some(known) => known.places.push(place),
                     None => {
                         passed.push(file.as_fd().try_clone_to_owned().unwrap());
-                        files.push(PassedFile {
-                            number: file.number,
-                            read_format: file.read_format,
-                            values: file.values as u32,
-                            places: vec![place],
-                        });
+                        let (number, read_format, values) = (file.number, file.read_format, file.values as u32);
+                        files.push(PassedFile { number, read_format, values, places: vec![place] });
                     }
                 }
                 if let Some(own) = file.own() {
@@ -350,11 +350,8 @@ impl Server {
     }
 
     fn find(client: &mut Client, handle: Handle) -> Option<(&mut Served, usize)> {
-        let served = client
-            .groups
-            .values_mut()
-            .find(|served| (served.first..served.first + served.on.len() as u64).contains(&handle.0))?;
-        let index = usize::try_from(handle.0 - served.first).unwrap();
+        let served = client.groups.values_mut().find(|served| served.place_of(handle).is_some())?;
+        let index = served.place_of(handle)?;
         Some((served, index))
     }
 
@@ -362,7 +359,7 @@ impl Server {
         let mut page = client.page.take();
         let Some((served, index)) = Self::find(client, handle) else {
             client.page = page;
-            return Reply::Refused(Refusal::new(RefusalKind::Request, 0, libc_ebadf(), "no such event"));
+            return Reply::Refused(Refusal::new(RefusalKind::Request, 0, Errno::EBADF.raw(), "no such event"));
         };
         let event = served.group.events[index];
         let done = match op {
@@ -388,12 +385,8 @@ impl Server {
     }
 
     fn read(&self, client: &Client, handle: Handle) -> Result<TimedTotals, i32> {
-        let served = client
-            .groups
-            .values()
-            .find(|served| (served.first..served.first + served.on.len() as u64).contains(&handle.0));
-        let served = served.ok_or(libc_ebadf())?;
-        let index = usize::try_from(handle.0 - served.first).unwrap();
+        let found = client.groups.values().find_map(|served| Some((served, served.place_of(handle)?)));
+        let (served, index) = found.ok_or(Errno::EBADF.raw())?;
         Ok(TimedTotals { totals: self.counted(served, index)?, time_ns: monotonic_ns() })
     }
 
@@ -423,8 +416,4 @@ impl Server {
         }
         self.clients = clients;
     }
-}
-
-fn libc_ebadf() -> i32 {
-    pmux_linux::Errno::EBADF.raw()
 }

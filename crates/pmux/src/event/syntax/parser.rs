@@ -75,18 +75,18 @@ impl<'a> Parser<'a> {
         self.peek().is_some_and(|token| token.kind == TokenKind::Sign(sign))
     }
 
-    fn touching_sign(&self, sign: char) -> bool {
-        self.at_sign(sign) && self.touching()
-    }
-
     fn touching(&self) -> bool {
         self.peek().is_some_and(|token| token.at.start == self.last_end())
     }
 
-    fn take_touching_sign(&mut self, sign: char) -> bool {
-        let there = self.touching_sign(sign);
+    fn take_sign(&mut self, sign: char) -> bool {
+        let there = self.at_sign(sign);
         self.next += usize::from(there);
         there
+    }
+
+    fn take_touching_sign(&mut self, sign: char) -> bool {
+        self.touching() && self.take_sign(sign)
     }
 
     /// The fault that something else had to come here.
@@ -103,11 +103,7 @@ impl<'a> Parser<'a> {
     }
 
     fn sign(&mut self, sign: char, what: &'static str) -> Result<(), ParseFault> {
-        if !self.at_sign(sign) {
-            return Err(self.expected(what));
-        }
-        self.next += 1;
-        Ok(())
+        if self.take_sign(sign) { Ok(()) } else { Err(self.expected(what)) }
     }
 
     fn word(&mut self, what: &'static str) -> Result<(&'a str, TextSpan), ParseFault> {
@@ -144,8 +140,7 @@ impl<'a> Parser<'a> {
                 return Err(ParseFault::new(open, UNCLOSED_GROUP));
             }
             events.push(self.event()?);
-            if self.at_sign('}') {
-                self.next += 1;
+            if self.take_sign('}') {
                 break;
             }
             if self.peek().is_none() {
@@ -210,9 +205,7 @@ impl<'a> Parser<'a> {
 
     /// `sched:sched_switch`: takes the colon and the name, if it can't be modifiers.
     fn tracepoint_after_colon(&mut self, system: &str) -> Option<&'a str> {
-        let Token { kind: TokenKind::Word(name), .. } = self.tokens.get(self.next + 1).copied()? else {
-            return None;
-        };
+        let Token { kind: TokenKind::Word(name), .. } = self.tokens.get(self.next + 1).copied()? else { return None };
         let generic = Generic::from_name(system).is_some() || raw_digits(system).is_some();
         if generic || Modifiers::looks_like(name) {
             return None;
@@ -226,7 +219,8 @@ impl<'a> Parser<'a> {
         let address = self.number("an address, as in 'mem:0x1000'")?;
         let len = if self.take_touching_sign('/') { Some(self.number("a length in bytes")?) } else { None };
         let mut access = None;
-        if self.touching_sign(':')
+        if self.touching()
+            && self.at_sign(':')
             && let Some(Token { kind: TokenKind::Word(word), at }) = self.tokens.get(self.next + 1).copied()
             && !Modifiers::looks_like(word)
         {
@@ -265,9 +259,7 @@ impl<'a> Parser<'a> {
     }
 
     fn number(&mut self, what: &'static str) -> Result<u64, ParseFault> {
-        let Some(Token { kind: TokenKind::Word(word), .. }) = self.peek() else {
-            return Err(self.expected(what));
-        };
+        let Some(Token { kind: TokenKind::Word(word), .. }) = self.peek() else { return Err(self.expected(what)) };
         let value = number(word).ok_or_else(|| self.expected(what))?;
         self.next += 1;
         Ok(value)
@@ -293,14 +285,12 @@ impl<'a> Parser<'a> {
     /// Behind the first slash, up to and with the second.
     fn terms(&mut self) -> Result<Vec<Term>, ParseFault> {
         let mut terms = Vec::new();
-        if self.at_sign('/') {
-            self.next += 1;
+        if self.take_sign('/') {
             return Ok(terms);
         }
         loop {
             terms.push(self.term()?);
-            if self.at_sign('/') {
-                self.next += 1;
+            if self.take_sign('/') {
                 return Ok(terms);
             }
             self.sign(',', "',' or '/'")?;
@@ -310,8 +300,7 @@ impl<'a> Parser<'a> {
     fn term(&mut self) -> Result<Term, ParseFault> {
         let (name, at) = self.word("a term")?;
         let mut term = Term { at, name: name.to_owned(), value: None, value_at: at };
-        if self.at_sign('=') {
-            self.next += 1;
+        if self.take_sign('=') {
             term.value_at = self.peek().map_or(TextSpan { start: self.end, end: self.end }, |token| token.at);
             term.value = Some(match self.peek().map(|token| token.kind) {
                 Some(TokenKind::Word(word)) => {

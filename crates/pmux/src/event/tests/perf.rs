@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use pmux_abi::attr::{AttrFlags, Precise};
+use pmux_abi::attr::AttrFlags;
 
 use crate::event::*;
 
@@ -44,19 +44,13 @@ fn breakpoints_alone() -> Option<std::fs::File> {
 fn ours(event: &Event) -> Printed {
     let attr = &event.attr;
     let flag = |flag| u64::from(attr.flags.contains(flag));
-    let precise = match attr.precise {
-        Precise::ArbitrarySkid => 0,
-        Precise::ConstantSkid => 1,
-        Precise::RequestZeroSkid => 2,
-        Precise::MustHaveZeroSkid => 3,
-    };
     [
         ("type", u64::from(attr.kind.0)),
         ("config", attr.config),
         ("bp_addr", attr.config1),
         ("bp_len", attr.config2),
         ("bp_type", u64::from(attr.bp_type)),
-        ("precise_ip", precise),
+        ("precise_ip", attr.precise.bits()),
         ("pinned", flag(AttrFlags::PINNED)),
         ("exclusive", flag(AttrFlags::EXCLUSIVE)),
         ("exclude_user", flag(AttrFlags::EXCLUDE_USER)),
@@ -87,78 +81,19 @@ fn the_same_text_gives_the_same_attributes() {
     };
     let catalog = Catalog::system();
     let mut compared = 0;
-    for text in [
-        "page-faults",
-        "faults:u",
-        "cs:k",
-        "migrations:uk",
-        "task-clock:h",
-        "cpu-clock:G",
-        "dummy:H",
-        "minor-faults:GH",
-        "major-faults:D",
-        "alignment-faults:I",
-        "emulation-faults:e",
-        "bpf-output:S",
-        "cgroup-switches:uD",
-        "cs:pk",
-        "cs:P",
-        "1:2:u",
-        "cycles",
-        "cpu-cycles:u",
-        "cycles:pp",
-        "cycles:ppp",
-        "cycles:pG",
-        "instructions:uG",
-        "branches",
-        "branch-misses:k",
-        "cache-references",
-        "cache-misses",
-        "bus-cycles",
-        "ref-cycles",
-        "idle-cycles-frontend",
-        "stalled-cycles-backend",
-        "0:1",
-        "L1-dcache-load-misses",
-        "l1d",
-        "L1-icache-prefetches",
-        "LLC-loads:u",
-        "LLC-misses",
-        "dTLB-store-misses",
-        "d-tlb-stores",
-        "iTLB-load-misses",
-        "branch-loads",
-        "bpu-load",
-        "bpc",
-        "node-prefetches",
-        "r1a8",
-        "r1a8:k",
-        "mem:0x1000",
-        "mem:0x1000:x",
-        "mem:0x1000/2:rw",
-        "mem:0x1000/8:w:u",
-        "mem:4096:rwx",
-        "software/config=2/",
-        "page-faults/name=foo/u",
-        "duration_time",
-        "msr/tsc/",
-        "msr/tsc/u",
-        "msr/tsc,event=1/",
-        "msr/event=0x100/k",
-        "tsc",
-        "sched:sched_switch",
-        "sched:sched_switch:u",
-        "sched:*fork*",
-        "{page-faults,cs}",
-        "{page-faults,cs}:u",
-        "{page-faults:k,cs:u}:u",
-        "{page-faults:u,cs}:k",
-        "{page-faults,cs}:D",
-        "{page-faults:G,cs}:p",
-        "{page-faults,cs}:G",
-        "{page-faults:P,cs}:P",
-        "page-faults,cs:u,dummy",
-    ] {
+    let texts = "
+        page-faults faults:u cs:k migrations:uk task-clock:h cpu-clock:G dummy:H minor-faults:GH major-faults:D
+        alignment-faults:I emulation-faults:e bpf-output:S cgroup-switches:uD cs:pk cs:P 1:2:u cycles
+        cpu-cycles:u cycles:pp cycles:ppp cycles:pG instructions:uG branches branch-misses:k cache-references
+        cache-misses bus-cycles ref-cycles idle-cycles-frontend stalled-cycles-backend 0:1 L1-dcache-load-misses
+        l1d L1-icache-prefetches LLC-loads:u LLC-misses dTLB-store-misses d-tlb-stores iTLB-load-misses
+        branch-loads bpu-load bpc node-prefetches r1a8 r1a8:k mem:0x1000 mem:0x1000:x mem:0x1000/2:rw
+        mem:0x1000/8:w:u mem:4096:rwx software/config=2/ page-faults/name=foo/u duration_time msr/tsc/ msr/tsc/u
+        msr/tsc,event=1/ msr/event=0x100/k tsc sched:sched_switch sched:sched_switch:u sched:*fork*
+        {page-faults,cs} {page-faults,cs}:u {page-faults:k,cs:u}:u {page-faults:u,cs}:k {page-faults,cs}:D
+        {page-faults:G,cs}:p {page-faults,cs}:G {page-faults:P,cs}:P page-faults,cs:u,dummy
+    ";
+    for text in texts.split_whitespace() {
         let mine = match EventList::parse(&[text], &catalog) {
             Ok(list) => list,
             Err(error) => {

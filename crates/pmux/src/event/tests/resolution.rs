@@ -22,17 +22,8 @@ fn error(text: &str) -> TextError {
 fn generic_names_look_at_nothing() {
     // No such directory: any look would be an error or find nothing.
     let nowhere = Catalog::at(std::path::Path::new("/nonexistent"));
-    let texts = [
-        "page-faults",
-        "cycles:u",
-        "{cs,instructions}:W",
-        "L1-dcache-load-misses",
-        "r1a8",
-        "-1",
-        "mem:0x10:x",
-        "duration_time",
-        "0:3",
-    ];
+    let texts = "page-faults cycles:u {cs,instructions}:W L1-dcache-load-misses r1a8 -1 mem:0x10:x duration_time 0:3";
+    let texts: Vec<_> = texts.split(' ').collect();
     assert_eq!(EventList::parse(&texts, &nowhere).unwrap().events().count(), 10);
 }
 
@@ -67,20 +58,9 @@ fn names_stay_as_typed_and_canonical_names_do_not() {
 #[test]
 fn the_numbers_of_timec() {
     let names: Vec<String> = (-5..=5).map(|n: i32| one(&n.to_string()).canonical).collect();
-    let expected = [
-        "cpu-migrations",
-        "context-switches",
-        "page-faults",
-        "task-clock",
-        "cpu-clock",
-        "cycles",
-        "instructions",
-        "cache-references",
-        "cache-misses",
-        "branches",
-        "branch-misses",
-    ];
-    assert_eq!(names, expected);
+    let expected = "cpu-migrations context-switches page-faults task-clock cpu-clock cycles instructions \
+                    cache-references cache-misses branches branch-misses";
+    assert_eq!(names.join(" "), expected);
     assert!(error("6").problem.starts_with("no event has the number 6: 0 cycles, 1 instructions, "));
 }
 
@@ -220,6 +200,8 @@ fn faults_say_what_was_meant() {
 #[test]
 fn faults_name_the_place() {
     const RAW: &str = "a raw event has at most 64 bits: expected 'r' and up to 16 hexadecimal digits";
+    const STEERS: &str = "the term 'percore' is not supported: it steers how samples are recorded, not what is counted";
+    const NUMBER: &str = "the term 'config' is not supported: the number of a tracepoint comes from tracefs";
     const SCALES: &str = "'energy-ram' has a unit of its own: it cannot be joined to another event with one";
     for (text, column, problem) in [
         ("cpu/event=0x1000/", 10, "0x1000 does not fit into 'event': at most 0xfff"),
@@ -238,16 +220,8 @@ fn faults_name_the_place() {
         ("cycles/event=1/", 7, "a generic event has no term 'event'"),
         ("msr/foo/", 4, "the PMU 'msr' has neither a field nor an event named 'foo'"),
         ("x/y/", 0, "this machine has no PMU named 'x': `pmux list` shows the events that it has"),
-        (
-            "cpu/event=1,percore/",
-            12,
-            "the term 'percore' is not supported: it steers how samples are recorded, not what is counted",
-        ),
-        (
-            "sched:sched_switch/config=1/",
-            19,
-            "the term 'config' is not supported: the number of a tracepoint comes from tracefs",
-        ),
+        ("cpu/event=1,percore/", 12, STEERS),
+        ("sched:sched_switch/config=1/", 19, NUMBER),
     ] {
         let error = error(text);
         assert_eq!((error.column(), error.problem.as_str()), (column, problem), "{text}");

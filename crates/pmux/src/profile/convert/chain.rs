@@ -12,7 +12,7 @@ use crate::profile::stacks::{Frame, FrameId, Site, StackId};
 use crate::profile::tasks::ThreadId;
 use crate::profile::{Detail, Profile};
 use pmux_abi::attr::{AttrFlags, BranchSample};
-use pmux_abi::record::{self, CpuMode, callchain};
+use pmux_abi::record::{CpuMode, Sample, callchain};
 
 /// Kernels are above this address, on all 64-bit machines.
 const KERNEL_FROM: u64 = 1 << 63;
@@ -46,13 +46,7 @@ fn cut(words: &mut Vec<u64>, most: usize) -> bool {
 
 impl Converter {
     /// The stack of a sample; leaves its addresses where they are wanted.
-    pub(super) fn stack(
-        &mut self,
-        thread: ThreadId,
-        mode: CpuMode,
-        fields: &record::Sample<'_>,
-        event: usize,
-    ) -> StackId {
+    pub(super) fn stack(&mut self, thread: ThreadId, mode: CpuMode, fields: &Sample<'_>, event: usize) -> StackId {
         if let (Detail::Innermost, Some(address), true) = (self.detail, fields.ip, mode != CpuMode::Unknown) {
             let mappings = (self.profile.tasks.process_of(thread).stamp, self.kernel_stamp);
             return self.met(thread, ChainPlace { callers: StackId::EMPTY, mappings, mode, address }).0;
@@ -68,13 +62,11 @@ impl Converter {
         let length = words.len();
         // Where it was met is the first address of its chain, mostly.
         let first = words.iter().position(|&word| !callchain::is_mark(word));
-        let met = match (fields.ip, first.and_then(|at| words.get(at).copied())) {
-            (Some(ip), Some(other)) if ip == other => {
-                words.remove(first.unwrap_or(0));
-                Some(ip)
-            }
-            (ip, _) => ip,
-        };
+        if let Some(at) = first
+            && fields.ip == words.get(at).copied()
+        {
+            words.remove(at);
+        }
         let met_mode = match mode {
             CpuMode::Unknown => first.and_then(|at| mode_of(*words.get(at.checked_sub(1)?)?)).unwrap_or(mode),
             mode => mode,
@@ -82,7 +74,7 @@ impl Converter {
         let met_in_chain = words.len() < length;
         let mappings = (self.profile.tasks.process_of(thread).stamp, self.kernel_stamp);
         let mut stack = self.callers(thread, mappings, (met_in_chain, met_mode), &words);
-        if let Some(address) = met {
+        if let Some(address) = fields.ip {
             let (met_at, frame) = self.met(thread, ChainPlace { callers: stack, mappings, mode: met_mode, address });
             stack = met_at;
             if self.detail == Detail::Addresses && met_in_chain {
@@ -129,14 +121,7 @@ impl Converter {
     }
 
     /// Adds the part of a chain that is found out from registers and a piece of the stack, where that was recorded.
-    fn unwind(
-        &mut self,
-        thread: ThreadId,
-        mode: CpuMode,
-        fields: &record::Sample<'_>,
-        event: usize,
-        words: &mut Vec<u64>,
-    ) {
+    fn unwind(&mut self, thread: ThreadId, mode: CpuMode, fields: &Sample<'_>, event: usize, words: &mut Vec<u64>) {
         if fields.stack_user.is_none() {
             return;
         }
@@ -160,7 +145,7 @@ impl Converter {
     /// Takes the calls that the hardware recorded (`--call-graph lbr`) for the user part of a chain.
     ///
     /// Linux: a branch of the call stack goes from the call to the function that was called, the innermost first.
-    fn last_branches(&self, mode: CpuMode, fields: &record::Sample<'_>, event: usize, words: &mut Vec<u64>) {
+    fn last_branches(&self, mode: CpuMode, fields: &Sample<'_>, event: usize, words: &mut Vec<u64>) {
         let Some(calls) = fields.branch_stack.as_ref().map(|stack| &stack.branches) else { return };
         let attr = self.profile.events.get(event).map(|event| &event.attr);
         let are_calls = attr.is_some_and(|attr| attr.branch_sample.contains(BranchSample::CALL_STACK));

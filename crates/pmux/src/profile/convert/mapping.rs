@@ -5,37 +5,11 @@
 //! **Invariant:** a name decides what a mapping is, as the kernel and the tools write it; nothing is looked up on this machine.
 
 use super::Converter;
+use crate::profile::Profile;
 use crate::profile::build_ids::KERNEL;
 use crate::profile::maps::{AddressRule, Mapping};
 use crate::profile::modules::{Module, ModuleId, ModuleKind};
-use crate::profile::{Name, Profile};
-use pmux_abi::record::{BuildId, CpuMode, Ksymbol, MapKind, MapSource, Mmap, Mmap2, RecordHeader};
-
-/// What both kinds of records tell.
-pub(super) struct MmapInfo<'a> {
-    start: u64,
-    end: u64,
-    offset: u64,
-    kind: MapKind,
-    path: &'a [u8],
-    build_id: Option<BuildId>,
-}
-
-impl<'a> MmapInfo<'a> {
-    pub(super) fn of_mmap(map: &Mmap<'a>) -> Self {
-        let end = map.addr.saturating_add(map.len);
-        Self { start: map.addr, end, offset: map.pgoff, kind: map.kind, path: map.filename, build_id: None }
-    }
-
-    pub(super) fn of_mmap2(map: &Mmap2<'a>) -> Self {
-        let build_id = match map.source {
-            MapSource::BuildId(id) => Some(id),
-            MapSource::Inode { .. } => None,
-        };
-        let end = map.addr.saturating_add(map.len);
-        Self { start: map.addr, end, offset: map.pgoff, kind: map.kind, path: map.filename, build_id }
-    }
-}
+use pmux_abi::record::{BuildId, CpuMode, Ksymbol, MapKind, Mmap, RecordHeader};
 
 /// What a user's mapping is, by its name.
 fn kind_of(path: &[u8], pid: i32) -> ModuleKind {
@@ -64,11 +38,6 @@ pub(super) fn has_build_id(record: &[u8], asked: impl FnOnce() -> bool) -> bool 
     size > 0 && [a, b, c] == [0; 3] && is_filled && (size >= 16 || asked())
 }
 
-/// Whether a mapping only tells where a program writes what it says of the code that it makes: `jit-PID.dump`.
-fn is_dump(path: &[u8], pid: i32) -> bool {
-    last_part(path) == format!("jit-{pid}.dump").as_bytes()
-}
-
 fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().filter(|part| !part.is_empty()).unwrap_or(path)
 }
@@ -85,75 +54,68 @@ fn kernel_module(path: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Converter {
-    pub(super) fn map(&mut self, header: RecordHeader, pid: u32, mmap: &MmapInfo<'_>) {
+    /// Something is mapped, with this build id if its record has one.
+    pub(super) fn map(&mut self, header: RecordHeader, mmap: &Mmap<'_>, build_id: Option<BuildId>) {
         let mode = header.misc.cpu_mode();
-        if pid == u32::MAX || mode == CpuMode::Kernel {
-            return self.map_kernel(mmap);
+        if mmap.pid == u32::MAX || mode == CpuMode::Kernel {
+            return self.map_kernel(mmap, build_id);
         }
         if mmap.kind == MapKind::Data || matches!(mode, CpuMode::GuestKernel | CpuMode::GuestUser) {
             return;
         }
-        let pid = pid.cast_signed();
-        let kind = kind_of(mmap.path, pid);
+        let pid = mmap.pid.cast_signed();
+        let kind = kind_of(mmap.filename, pid);
         let names = &mut self.profile.names;
         let (path, short) = match kind {
             ModuleKind::Jit { .. } => (
                 names.intern(format!("/tmp/perf-{pid}.map").as_bytes()),
                 names.intern(format!("[JIT] tid {pid}").as_bytes()),
             ),
-            _ => (names.intern(mmap.path), names.intern(last_part(mmap.path))),
+            _ => (names.intern(mmap.filename), names.intern(last_part(mmap.filename))),
         };
-        if is_dump(mmap.path, pid) {
-            let path = self.profile.names.intern(mmap.path);
+        // It only tells where a program writes what it says of the code that it makes.
+        if last_part(mmap.filename) == format!("jit-{pid}.dump").as_bytes() {
+            let path = names.intern(mmap.filename);
             self.profile.dumps.insert(pid, path);
             return;
         }
-        let build_id = mmap.build_id.or_else(|| self.head.build_ids.of(mmap.path));
+        let build_id = build_id.or_else(|| self.head.build_ids.of(mmap.filename));
         let module = self.profile.modules.add(Module { kind, path, short, build_id, start: 0, pid: Some(pid) });
         let counting = match kind {
-            ModuleKind::File => AddressRule::From(mmap.offset),
+            ModuleKind::File => AddressRule::From(mmap.pgoff),
             ModuleKind::Vdso => AddressRule::From(0),
             _ => AddressRule::AsTheyAre,
         };
-        self.profile.tasks.change_maps(pid).add(mmap.start, Mapping { end: mmap.end, module, counting });
+        let end = mmap.addr.saturating_add(mmap.len);
+        self.profile.tasks.change_maps(pid).add(mmap.addr, Mapping { end, module, counting });
     }
 
-    fn map_kernel(&mut self, mmap: &MmapInfo<'_>) {
-        let is_kernel = mmap.path.starts_with(KERNEL);
-        if mmap.path.starts_with(b"[guest") {
+    fn map_kernel(&mut self, mmap: &Mmap<'_>, build_id: Option<BuildId>) {
+        let is_kernel = mmap.filename.starts_with(KERNEL);
+        if mmap.filename.starts_with(b"[guest") {
             return;
         }
         let module = if is_kernel {
             if self.profile.about.kernel_text.is_none() {
                 // Behind the brackets stands the symbol whose address it is.
-                let name = mmap.path.split(|&byte| byte == b']').nth(1).filter(|name| !name.is_empty());
+                let name = mmap.filename.split(|&byte| byte == b']').nth(1).filter(|name| !name.is_empty());
                 let name = String::from_utf8_lossy(name.unwrap_or(b"_text")).into_owned();
-                self.profile.about.kernel_text = Some((name, mmap.offset));
+                self.profile.about.kernel_text = Some((name, mmap.pgoff));
             }
-            if let Some(id) = mmap.build_id.or_else(|| self.head.build_ids.of_kernel()) {
+            if let Some(id) = build_id.or(self.head.build_ids.kernel) {
                 self.profile.modules.set_kernel_build_id(id);
             }
             ModuleId::KERNEL
         } else {
-            let Some(short) = kernel_module(mmap.path) else { return };
-            let id = mmap.build_id.or_else(|| self.head.build_ids.of(mmap.path));
-            self.kernel_module(ModuleKind::KernelModule, mmap.path, &short, id, mmap.start)
+            let Some(short) = kernel_module(mmap.filename) else { return };
+            let build_id = build_id.or_else(|| self.head.build_ids.of(mmap.filename));
+            let Profile { names, modules, .. } = &mut self.profile;
+            let (kind, path, short) = (ModuleKind::KernelModule, names.intern(mmap.filename), names.intern(&short));
+            modules.add(Module { kind, path, short, build_id, start: mmap.addr, pid: None })
         };
         self.kernel_stamp = self.kernel_stamp.wrapping_add(1);
-        self.kernel.add(mmap.start, Mapping { end: mmap.end, module, counting: AddressRule::AsTheyAre });
-    }
-
-    fn kernel_module(
-        &mut self,
-        kind: ModuleKind,
-        path: &[u8],
-        short: &[u8],
-        build_id: Option<BuildId>,
-        start: u64,
-    ) -> ModuleId {
-        let Profile { names, modules, .. } = &mut self.profile;
-        let [path, short]: [Name; 2] = [path, short].map(|text| names.intern(text));
-        modules.add(Module { kind, path, short, build_id, start, pid: None })
+        let end = mmap.addr.saturating_add(mmap.len);
+        self.kernel.add(mmap.addr, Mapping { end, module, counting: AddressRule::AsTheyAre });
     }
 
     pub(super) fn kernel_symbol(&mut self, symbol: &Ksymbol<'_>) {
@@ -162,7 +124,9 @@ impl Converter {
             self.kernel.remove(symbol.addr);
             return;
         }
-        let module = self.kernel_module(ModuleKind::KernelSymbol, symbol.name, symbol.name, None, symbol.addr);
+        let Profile { names, modules, .. } = &mut self.profile;
+        let (kind, path, start) = (ModuleKind::KernelSymbol, names.intern(symbol.name), symbol.addr);
+        let module = modules.add(Module { kind, path, short: path, build_id: None, start, pid: None });
         let end = symbol.addr.saturating_add(symbol.len.into());
         self.kernel.add(symbol.addr, Mapping { end, module, counting: AddressRule::AsTheyAre });
     }

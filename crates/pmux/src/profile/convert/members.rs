@@ -26,15 +26,9 @@ impl Members {
     ) {
         self.parts.clear();
         for member in read.members.iter() {
-            let (event, id) = match member.id {
-                Some(id) => match event_of(id) {
-                    Some(event) => (event, id),
-                    None => continue,
-                },
-                // Without ids there is one.
-                None => (event, id),
-            };
-            let before = self.counted.insert(id, member.value).unwrap_or(0);
+            // Without ids there is one.
+            let Some(event) = member.id.map_or(Some(event), &event_of) else { continue };
+            let before = self.counted.insert(member.id.unwrap_or(id), member.value).unwrap_or(0);
             // One that was set back begins anew.
             let since = member.value.checked_sub(before).unwrap_or(member.value);
             if since > 0 {

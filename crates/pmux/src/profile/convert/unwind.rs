@@ -18,7 +18,7 @@ use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAa
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder};
 use hashbrown::HashMap;
-use pmux_abi::record::{Regs, RegsAbi, Sample, UserStack};
+use pmux_abi::record::{Regs, RegsAbi, Sample};
 use std::sync::Arc;
 
 /// No chain is longer.
@@ -71,6 +71,7 @@ enum At {
     Return(u64),
 }
 
+#[derive(Default)]
 pub(super) struct Unwinding {
     machine: Option<Machine>,
     is_asked: bool,
@@ -101,30 +102,12 @@ impl Stack<'_> {
     }
 }
 
-impl Default for Unwinding {
-    fn default() -> Self {
-        Self {
-            machine: None,
-            is_asked: false,
-            modules: HashMap::new(),
-            trampolines: HashMap::new(),
-            placed: 0,
-            table_bytes: 0,
-            chains: 0,
-            cut_off: 0,
-            lost: 0,
-            narrow: 0,
-            unknown_machine: 0,
-        }
-    }
-}
-
 impl Unwinding {
     /// Adds the addresses of a chain, the innermost first: each is that of an instruction, also of those that have called.
     ///
     /// `mask` says which registers a sample has, `maps` what is mapped.
     pub(super) fn chain(&mut self, profile: &Profile, maps: &Maps, fields: &Sample<'_>, mask: u64, out: &mut Vec<u64>) {
-        let (Some(regs), Some(stack)) = (fields.regs_user, fields.stack_user) else { return };
+        let (Some(regs), Some(piece)) = (fields.regs_user, fields.stack_user) else { return };
         match regs.abi {
             RegsAbi::BITS_64 => {}
             RegsAbi::BITS_32 => return self.narrow += 1,
@@ -137,7 +120,8 @@ impl Unwinding {
         let Some(machine) = &self.machine else { return self.unknown_machine += 1 };
         let Some((registers, ip, sp)) = machine.registers(&regs, mask) else { return };
         self.chains += 1;
-        match self.walk(profile, maps, registers, ip, stack_of(&stack, sp), out) {
+        let stack = Stack { start: sp, bytes: piece.copied(), is_passed: false };
+        match self.walk(profile, maps, registers, ip, stack, out) {
             End::Whole => {}
             End::CutOff => self.cut_off += 1,
             End::Lost => self.lost += 1,
@@ -186,10 +170,8 @@ impl Unwinding {
                 }
             };
             let before = registers.sp();
-            let next = match &mut self.machine {
-                Some(machine) => machine.step(place, &mut registers, &mut stack),
-                None => return End::Lost,
-            };
+            let Some(machine) = &mut self.machine else { return End::Lost };
+            let next = machine.step(place, &mut registers, &mut stack);
             match next {
                 Ok(None | Some(0)) | Err(framehop::Error::ReturnAddressIsNull) => return End::Whole,
                 Ok(Some(address)) if registers.sp() > before || matches!(at, At::Instruction(_)) => {
@@ -291,10 +273,6 @@ fn bare_note(profile: &Profile, id: ModuleId, known: &ModuleTables) -> Option<St
         Missing::Unreadable(why) => format!("can't be read ({why})"),
     };
     Some(format!("{path} {why}: {chains} calls in it are followed by frame pointers, which may lead astray"))
-}
-
-fn stack_of<'a>(stack: &UserStack<'a>, sp: u64) -> Stack<'a> {
-    Stack { start: sp, bytes: stack.copied(), is_passed: false }
 }
 
 /// The tables of a module; `None` of what has none.

@@ -2,12 +2,14 @@
 //!
 //! **Invariant:** arithmetic wraps, as it does in the kernel; a division by zero is no value.
 
-use super::{Format, Storage, extended, number};
+use super::{Format, Storage, cut, extended, number};
 
 /// An argument, or a part of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Expression {
+    /// `7`
     Number(i64),
+    /// `"text"`
     Text(String),
     /// A field by its place among the fields.
     Field(usize),
@@ -17,34 +19,24 @@ pub(super) enum Expression {
     FieldBytes(usize),
     /// How many bytes a field has.
     FieldLength(usize),
+    /// `of[index]`
     Element(Box<Expression>, Box<Expression>),
+    /// `-of`
     Unary(char, Box<Expression>),
+    /// `left + right`
     Binary(&'static str, Box<(Expression, Expression)>),
+    /// `condition ? yes : no`
     Choice(Box<(Expression, Expression, Expression)>),
     /// Cut to so many bytes, with a sign or not.
-    Cast {
-        bytes: u8,
-        is_signed: bool,
-        of: Box<Expression>,
-    },
-    Flags {
-        of: Box<Expression>,
-        between: String,
-        names: Vec<(i64, String)>,
-    },
-    Symbolic {
-        of: Box<Expression>,
-        names: Vec<(i64, String)>,
-    },
-    Hex {
-        of: Box<Expression>,
-        length: Box<Expression>,
-    },
-    Array {
-        of: Box<Expression>,
-        count: Box<Expression>,
-        bytes: Box<Expression>,
-    },
+    Cast { bytes: u8, is_signed: bool, of: Box<Expression> },
+    /// The names of all bits.
+    Flags { of: Box<Expression>, between: String, names: Vec<(i64, String)> },
+    /// The name of a value.
+    Symbolic { of: Box<Expression>, names: Vec<(i64, String)> },
+    /// Bytes, one by one.
+    Hex { of: Box<Expression>, length: Box<Expression> },
+    /// Numbers of so many bytes.
+    Array { of: Box<Expression>, count: Box<Expression>, bytes: Box<Expression> },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,22 +65,17 @@ pub(super) struct Eval<'a> {
 impl<'a> Eval<'a> {
     pub(super) fn value(&self, expression: &Expression) -> Option<ExpressionValue<'a>> {
         use Expression as E;
+        let contents = |index: &usize| self.format.fields.get(*index)?.contents(self.raw);
         Some(match expression {
             E::Number(number) => ExpressionValue::Number(*number),
             E::Text(text) => ExpressionValue::Text(text.clone()),
             E::Field(index) => self.field(*index)?,
-            E::FieldText(index) => {
-                let (bytes, ..) = self.format.fields.get(*index)?.contents(self.raw)?;
-                ExpressionValue::Text(crate::bytes::until_zero(bytes))
-            }
+            E::FieldText(index) => ExpressionValue::Text(crate::bytes::until_zero(contents(index)?.0)),
             E::FieldBytes(index) => {
-                let (bytes, _, width) = self.format.fields.get(*index)?.contents(self.raw)?;
+                let (bytes, _, width) = contents(index)?;
                 ExpressionValue::Bytes(bytes, width)
             }
-            E::FieldLength(index) => {
-                let (bytes, ..) = self.format.fields.get(*index)?.contents(self.raw)?;
-                ExpressionValue::Number(bytes.len() as i64)
-            }
+            E::FieldLength(index) => ExpressionValue::Number(contents(index)?.0.len() as i64),
             E::Element(of, index) => {
                 let (of, index) = (self.value(of)?, self.number(index)?);
                 let ExpressionValue::Bytes(bytes, width) = of else { return None };
@@ -154,10 +141,7 @@ impl<'a> Eval<'a> {
     }
 
     fn truth(&self, expression: &Expression) -> Option<bool> {
-        Some(match self.value(expression)? {
-            ExpressionValue::Number(number) => number != 0,
-            ExpressionValue::Text(_) | ExpressionValue::Bytes(..) => true,
-        })
+        Some(self.value(expression)? != ExpressionValue::Number(0))
     }
 
     fn binary(&self, operator: &str, left: &Expression, right: &Expression) -> Option<ExpressionValue<'a>> {
@@ -195,12 +179,7 @@ impl<'a> Eval<'a> {
 }
 
 fn cast(number: i64, bytes: u8, is_signed: bool) -> i64 {
-    let kept = match bytes {
-        1 => number.cast_unsigned() & 0xff,
-        2 => number.cast_unsigned() & 0xffff,
-        4 => number.cast_unsigned() & 0xffff_ffff,
-        _ => return number,
-    };
+    let kept = cut(number, bytes);
     if is_signed { extended(kept, bytes.into()) } else { kept.cast_signed() }
 }
 

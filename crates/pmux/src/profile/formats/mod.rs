@@ -212,6 +212,16 @@ pub(super) fn number(bytes: &[u8]) -> Option<u64> {
     })
 }
 
+/// The lowest bytes of a number.
+pub(super) fn cut(number: i64, bytes: u8) -> u64 {
+    match bytes {
+        1 => number.cast_unsigned() & 0xff,
+        2 => number.cast_unsigned() & 0xffff,
+        4 => number.cast_unsigned() & 0xffff_ffff,
+        _ => number.cast_unsigned(),
+    }
+}
+
 /// A number with a sign of so many bytes.
 pub(super) fn extended(value: u64, bytes: usize) -> i64 {
     match bytes {

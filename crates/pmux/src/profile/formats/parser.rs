@@ -89,47 +89,19 @@ struct Parser<'t> {
     depth: u32,
 }
 
-/// Operators from those that bind least, with the longer ones before those that they begin with.
-const LEVELS: [&[&str]; 10] = [
-    &["||"],
-    &["&&"],
-    &["|"],
-    &["^"],
-    &["&"],
-    &["==", "!="],
-    &["<=", ">=", "<", ">"],
-    &["<<", ">>"],
-    &["+", "-"],
-    &["*", "/", "%"],
-];
+/// Operators by level, from those that bind least, with the longer ones before those that they begin with.
+const LEVELS: [&str; 10] = ["||", "&&", "|", "^", "&", "== !=", "<= >= < >", "<< >>", "+ -", "* / %"];
 
-const TYPES: [(&str, u8, bool); 26] = [
-    ("unsigned long long", 8, false),
-    ("unsigned long int", 8, false),
-    ("unsigned long", 8, false),
-    ("unsigned int", 4, false),
-    ("unsigned short", 2, false),
-    ("unsigned char", 1, false),
-    ("unsigned", 4, false),
-    ("long long", 8, true),
-    ("long int", 8, true),
-    ("long", 8, true),
-    ("int", 4, true),
-    ("short", 2, true),
-    ("char", 1, true),
-    ("bool", 1, false),
-    ("size_t", 8, false),
-    ("__u64", 8, false),
-    ("__u32", 4, false),
-    ("__u16", 2, false),
-    ("__u8", 1, false),
-    ("u64", 8, false),
-    ("u32", 4, false),
-    ("u16", 2, false),
-    ("u8", 1, false),
-    ("s64", 8, true),
-    ("s32", 4, true),
-    ("gfp_t", 4, false),
+/// How many bytes numbers of these types have, and whether they have a sign.
+const TYPES: [(u8, bool, &[&str]); 8] = [
+    (8, false, &["unsigned long long", "unsigned long int", "unsigned long", "size_t", "__u64", "u64"]),
+    (4, false, &["unsigned int", "unsigned", "__u32", "u32", "gfp_t"]),
+    (2, false, &["unsigned short", "__u16", "u16"]),
+    (1, false, &["unsigned char", "bool", "__u8", "u8"]),
+    (8, true, &["long long", "long int", "long", "s64"]),
+    (4, true, &["int", "s32"]),
+    (2, true, &["short"]),
+    (1, true, &["char"]),
 ];
 
 impl<'t> Parser<'t> {
@@ -208,11 +180,11 @@ impl<'t> Parser<'t> {
     }
 
     fn level(&mut self, level: usize) -> Option<E> {
-        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        let Some(&operators) = LEVELS.get(level) else { return self.unary() };
         let mut left = self.level(level + 1)?;
         'next: loop {
             self.skip_space();
-            for operator in *operators {
+            for operator in operators.split(' ') {
                 let Some(rest) = self.rest.strip_prefix(operator) else { continue };
                 // `|` is not `||`, `<` is not `<<`.
                 let is_other = operator.len() == 1
@@ -281,7 +253,8 @@ impl<'t> Parser<'t> {
         let end = self.rest.find(')')?;
         let inside = self.rest[..end].trim();
         let plain = inside.trim_start_matches("const ").trim_start_matches("struct ").trim_start_matches("enum ");
-        let known = TYPES.iter().find(|(name, ..)| *name == plain).map(|(_, bytes, signed)| (*bytes, *signed));
+        let known = TYPES.iter().find(|(.., names)| names.contains(&plain));
+        let known = known.map(|&(bytes, is_signed, _)| (bytes, is_signed));
         let is_name =
             |text: &str| !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ' ');
         let found = match plain.strip_suffix('*').map(|name| name.trim_end_matches([' ', '*'])) {
@@ -333,7 +306,9 @@ impl<'t> Parser<'t> {
             "__print_flags" | "__print_flags_u64" => {
                 let of = self.first_of_several()?;
                 let between = self.strings()?;
-                Some(E::Flags { of, between, names: self.names()? })
+                // None at all, or a comma and the pairs.
+                let names = if self.eat(")") { Vec::new() } else { self.need(",").and_then(|()| self.pairs())? };
+                Some(E::Flags { of, between, names })
             }
             "__print_symbolic" | "__print_symbolic_u64" => {
                 let of = self.first_of_several()?;
@@ -369,15 +344,6 @@ impl<'t> Parser<'t> {
         let of = self.choice()?;
         self.need(",")?;
         Some(Box::new(of))
-    }
-
-    /// Behind the text that is between names: none at all, or a comma and the pairs.
-    fn names(&mut self) -> Option<Vec<(i64, String)>> {
-        if self.eat(")") {
-            return Some(Vec::new());
-        }
-        self.need(",")?;
-        self.pairs()
     }
 
     /// `{ 1, "S" }, { 2, "D" })`. A value that is not understood, such as the name of a constant, is left out.

@@ -150,7 +150,8 @@ fn convert(
     out: &mut String,
 ) -> Option<()> {
     if let (Some(base), ExpressionValue::Number(number), 0, None) = (conversion.plain_base(), value, width, precision) {
-        let (unsigned, is_signed) = (conversion.cut(*number), conversion.kind == 'd' || conversion.kind == 'i');
+        let unsigned = super::cut(*number, conversion.bytes);
+        let is_signed = conversion.kind == 'd' || conversion.kind == 'i';
         let signed = super::extended(unsigned, conversion.bytes.into());
         if is_signed && signed < 0 {
             out.push('-');
@@ -202,16 +203,6 @@ impl Conversion {
             _ => None,
         }
     }
-
-    /// As many bytes of a number as are printed.
-    fn cut(&self, number: i64) -> u64 {
-        match self.bytes {
-            1 => number.cast_unsigned() & 0xff,
-            2 => number.cast_unsigned() & 0xffff,
-            4 => number.cast_unsigned() & 0xffff_ffff,
-            _ => number.cast_unsigned(),
-        }
-    }
 }
 
 /// Appends a number: lines of tracepoints consist of them, and this is what they cost most.
@@ -227,7 +218,7 @@ fn push_digits(number: u64, base: u64, out: &mut String) {
 }
 
 fn digits(kind: char, conversion: &Conversion, precision: Option<usize>, number: i64) -> String {
-    let unsigned = conversion.cut(number);
+    let unsigned = super::cut(number, conversion.bytes);
     let mut text = String::new();
     let _ = match kind {
         'd' | 'i' => {
@@ -257,7 +248,11 @@ fn pointer(
     let first = kind.chars().next().unwrap_or(' ');
     if first == 'I' {
         let ExpressionValue::Bytes(bytes, _) = value else { return None };
-        return internet_address(kind, bytes);
+        return match kind.get(..2)? {
+            "I4" => Some(std::net::Ipv4Addr::from(*bytes.first_chunk::<4>()?).to_string()),
+            "I6" => Some(std::net::Ipv6Addr::from(*bytes.first_chunk::<16>()?).to_string()),
+            _ => None,
+        };
     }
     let address = value.number()?.cast_unsigned();
     Some(match first {
@@ -268,11 +263,4 @@ fn pointer(
         },
         _ => format!("{address:#x}"),
     })
-}
-
-fn internet_address(kind: &str, bytes: &[u8]) -> Option<String> {
-    if kind.starts_with("I4") {
-        return Some(std::net::Ipv4Addr::from(*bytes.first_chunk::<4>()?).to_string());
-    }
-    kind.starts_with("I6").then(|| Some(std::net::Ipv6Addr::from(*bytes.first_chunk::<16>()?).to_string()))?
 }

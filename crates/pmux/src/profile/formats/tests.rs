@@ -87,17 +87,15 @@ fn this_kernels_descriptions_are_understood() {
     };
     let (mut all, mut printed) = (0, 0);
     for system in systems.flatten() {
+        let name = system.file_name().to_string_lossy().into_owned();
         for event in std::fs::read_dir(system.path()).into_iter().flatten().flatten() {
             let Ok(text) = std::fs::read_to_string(event.path().join("format")) else { continue };
-            let (_, format) = parser::format(&system.file_name().to_string_lossy(), &text).unwrap();
+            let (_, format) = parser::format(&name, &text).unwrap();
             all += 1;
             printed += usize::from(format.printing.is_some());
             assert!(!format.fields.is_empty());
             let _ = shown(&format, &[0; 200]);
-            if matches!(
-                &*system.file_name().to_string_lossy(),
-                "sched" | "raw_syscalls" | "irq" | "signal" | "syscalls"
-            ) {
+            if matches!(&*name, "sched" | "raw_syscalls" | "irq" | "signal" | "syscalls") {
                 assert!(format.printing.is_some(), "{}:{}: {text}", format.system, format.name);
             }
         }

@@ -102,18 +102,14 @@ impl SymbolSource {
 
     /// Where the function at an address stands in its file.
     pub(super) fn range(&mut self, address: u64) -> Option<CodeRange> {
-        match self {
-            Self::File(code) => code.range(address),
-            _ => None,
-        }
+        let Self::File(code) = self else { return None };
+        code.range(address)
     }
 
     /// The variable that is so many bytes behind a place in the file.
     pub(super) fn variable(&mut self, offset: u64, distance: u64) -> Option<(String, u64)> {
-        match self {
-            Self::File(code) => code.variable(offset, distance),
-            _ => None,
-        }
+        let Self::File(code) = self else { return None };
+        code.variable(offset, distance)
     }
 
     /// Why there are no names, as a sentence, if a caller asked for one and it could not be had.
@@ -122,14 +118,11 @@ impl SymbolSource {
         let path = profile.names.get(profile.modules.get(id).path);
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         let Some(missing) = code.missing() else { return code.remark().map(ToOwned::to_owned) };
-        Some(match missing {
-            Missing::Gone => format!("{path} is not there: its functions have no names"),
-            Missing::Changed => {
-                format!(
-                    "{path} has changed since it was recorded (its build id is another): its functions have no names"
-                )
-            }
-            Missing::Unreadable(why) => format!("{path} can't be read ({why}): its functions have no names"),
-        })
+        let why = match missing {
+            Missing::Gone => "is not there".to_owned(),
+            Missing::Changed => "has changed since it was recorded (its build id is another)".to_owned(),
+            Missing::Unreadable(why) => format!("can't be read ({why})"),
+        };
+        Some(format!("{path} {why}: its functions have no names"))
     }
 }

@@ -16,10 +16,10 @@ pub use pass::RoundRemainder;
 
 use super::acting::Acting;
 use super::group::ServeError;
+use crate::ring_owner::pages;
 use crate::session::Session;
 use crate::subscription::{StreamRequest, StreamScope};
 use crate::target::CpuChoice;
-use pass::StreamSwitch;
 use pmux_abi::attr::{Attr, Wakeup as KernelWakeup};
 use pmux_abi::record::SampleLayout;
 use pmux_engine::engine::{Audience, EventRing, SetRequest};
@@ -100,7 +100,7 @@ struct OpenStream {
     attrs: Vec<Attr>,
     ring: Arc<EventRing<LinuxHost, Forward>>,
     bell: Bell,
-    flow: StreamSwitch,
+    is_on: bool,
     /// Where in each kernel's ring it has begun.
     from: BTreeMap<EventId, u64>,
     /// How far its ring was at the last round mark.
@@ -137,30 +137,24 @@ impl Streams {
     /// open then.
     pub fn open(&mut self, acting: &Acting, question: &StreamRequest) -> Result<(StreamId, [OwnedFd; 3]), ServeError> {
         let sets = self.open_sets(acting, question)?;
-        match self.attach_rings(question, &sets) {
-            Ok((ring, bell, files)) => {
-                let id = StreamId(self.next);
-                self.next += 1;
-                let marked_bytes = ring.tally().bytes;
-                let (attrs, flow, from) = (question.attrs.clone(), StreamSwitch::Off, BTreeMap::new());
-                let (source_bytes, acting) = (self.source_bytes, acting.clone());
-                let held =
-                    OpenStream { sets, source_bytes, attrs, ring, bell, flow, from, marked_bytes, _acting: acting };
-                self.held.insert(id, held);
-                self.own(id);
-                Ok((id, files))
-            }
-            Err(error) => {
-                sets.iter().for_each(|&set| self.session.engine().close_set(set));
-                self.prune();
-                Err(error)
-            }
-        }
+        let (ring, bell, files) = self.attach_rings(question, &sets).inspect_err(|_| {
+            sets.iter().for_each(|&set| self.session.engine().close_set(set));
+            self.prune();
+        })?;
+        let id = StreamId(self.next);
+        self.next += 1;
+        let marked_bytes = ring.tally().bytes;
+        let (attrs, is_on, from) = (question.attrs.clone(), false, BTreeMap::new());
+        let (source_bytes, acting) = (self.source_bytes, acting.clone());
+        let held = OpenStream { sets, source_bytes, attrs, ring, bell, is_on, from, marked_bytes, _acting: acting };
+        self.held.insert(id, held);
+        self.own(id);
+        Ok((id, files))
     }
 
     fn open_sets(&self, acting: &Acting, question: &StreamRequest) -> Result<Vec<SetId>, ServeError> {
         let engine = self.session.engine();
-        let wrong = |error: crate::error::Error| ServeError { index: 0, errno: EINVAL, text: error.to_string() };
+        let wrong = |error: crate::error::Error| ServeError::new(EINVAL, error);
         let (choice, scopes) = match &question.scope {
             StreamScope::AllCpus => (CpuChoice::All, vec![SetScope::Everything]),
             StreamScope::Cpus(list) => (CpuChoice::Only(list.clone()), vec![SetScope::Everything]),
@@ -226,10 +220,10 @@ impl Streams {
         let layout = question.attrs.first().map(SampleLayout::new).unwrap_or_default();
         let labels = Some(Labels { id: number, layout, cpu: None });
         let setup = RingSetup { wakeup: Wakeup::Bytes(question.wake_bytes), labels };
-        let no_ring = |text: String| ServeError { index: 0, errno: ENOMEM, text };
+        let no_ring = |text: String| ServeError::new(ENOMEM, text);
         let bytes = usize::try_from(question.ring_bytes).unwrap_or(usize::MAX);
         let Some((&first, others)) = sets.split_first() else {
-            return Err(ServeError { index: 0, errno: EINVAL, text: "no thread is named".to_owned() });
+            return Err(ServeError::new(EINVAL, "no thread is named"));
         };
         let ring = engine
             .attach_set_ring::<Forward>(first, bytes, setup)
@@ -237,7 +231,7 @@ impl Streams {
         for &set in others {
             engine.redirect_set(set, first).map_err(|error| no_ring(error.to_string()))?;
         }
-        let no_file = |errno: Errno| ServeError { index: 0, errno: errno.raw(), text: format!("no file: {errno}") };
+        let no_file = |errno: Errno| ServeError::new(errno.raw(), format!("no file: {errno}"));
         let copy = |file: BorrowedFd<'_>| {
             let failed = |error: std::io::Error| no_file(Errno::from_raw(error.raw_os_error().unwrap_or(ENOMEM)));
             file.try_clone_to_owned().map_err(failed)
@@ -272,11 +266,7 @@ impl Streams {
     fn map_ring(&mut self, source: EventId, mut bytes: u64) -> Result<u64, ServeError> {
         let engine = self.session.engine();
         let host = engine.host();
-        let failed = |errno: Errno| ServeError {
-            index: 0,
-            errno: errno.raw(),
-            text: format!("the kernel's ring can't be mapped: {errno}"),
-        };
+        let failed = |errno: Errno| ServeError::new(errno.raw(), format!("the kernel's ring can't be mapped: {errno}"));
         let lease = engine.lease(source)?;
         let number = host.kernel_id(lease).map_err(failed)?;
         let ring = loop {
@@ -317,7 +307,7 @@ impl Streams {
         let Some(held) = self.held.get_mut(&id) else { return Ok(()) };
         for &set in &held.sets {
             if let Err(error) = self.session.engine().enable_set(set) {
-                held.flow = StreamSwitch::Off;
+                held.is_on = false;
                 self.disarm(id);
                 return Err(error.into());
             }
@@ -441,11 +431,6 @@ impl AsFd for Streams {
 }
 
 type StreamResources = (Arc<EventRing<LinuxHost, Forward>>, Bell, [OwnedFd; 3]);
-
-fn pages(bytes: u64) -> u32 {
-    let page_bytes = u64::from(pmux_linux::page_bytes());
-    u32::try_from(bytes.div_ceil(page_bytes).next_power_of_two()).unwrap_or(1 << 31)
-}
 
 #[cfg(test)]
 mod tests;

@@ -38,13 +38,6 @@ pub enum RoundRemainder {
     Some,
 }
 
-/// Whether a stream is on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum StreamSwitch {
-    Off,
-    On,
-}
-
 /// Whether a record lies before the one that a stream begins with.
 fn is_before(at: u64, from: Option<u64>) -> bool {
     from.is_some_and(|from| at.wrapping_sub(from) > u64::MAX / 2)
@@ -88,7 +81,10 @@ impl Streams {
                 break;
             }
         }
-        self.ring_for(woken);
+        for event in woken {
+            let held = self.owners.get(&event).and_then(|id| self.held.get(id));
+            held.into_iter().for_each(|held| held.bell.ring());
+        }
         if !self.round.0.is_empty() {
             return RoundRemainder::Some;
         }
@@ -110,8 +106,8 @@ impl Streams {
     /// A stream begins: what waits in the kernel's rings is not for it.
     pub(super) fn begin(&mut self, id: StreamId) {
         let heads = self.heads(id);
-        if let Some(held) = self.held.get_mut(&id).filter(|held| held.flow == StreamSwitch::Off) {
-            (held.flow, held.from) = (StreamSwitch::On, heads);
+        if let Some(held) = self.held.get_mut(&id).filter(|held| !held.is_on) {
+            (held.is_on, held.from) = (true, heads);
         }
     }
 
@@ -120,7 +116,7 @@ impl Streams {
     pub(super) fn end(&mut self, id: StreamId, mut go_on: impl FnMut() -> bool) {
         let mut on = true;
         for (event, until) in self.heads(id) {
-            let Some(held) = self.held.get(&id).filter(|held| held.flow == StreamSwitch::On) else { return };
+            let Some(held) = self.held.get(&id).filter(|held| held.is_on) else { return };
             let Some(source) = self.sources.get_mut(&event) else { continue };
             let (now, from) = (Nanos(pmux_linux::now_ns()), held.from.get(&event).copied());
             let (audience, owners) = (&mut self.audience, &self.owners);
@@ -141,7 +137,7 @@ impl Streams {
             *audience = Audience::default();
         }
         if let Some(held) = self.held.get_mut(&id) {
-            held.flow = StreamSwitch::Off;
+            held.is_on = false;
         }
     }
 
@@ -196,13 +192,6 @@ impl Streams {
         // Once this audience is dropped, nothing here holds a ring that was closed.
         *audience = Audience::default();
         if drained.is_ok_and(|drained| drained.left_bytes > 0) { RoundRemainder::Some } else { RoundRemainder::Nothing }
-    }
-
-    fn ring_for(&self, woken: BTreeSet<EventId>) {
-        for event in woken {
-            let held = self.owners.get(&event).and_then(|id| self.held.get(id));
-            held.into_iter().for_each(|held| held.bell.ring());
-        }
     }
 
     /// An event whose task has ended would be ready for ever.

@@ -8,6 +8,7 @@
 //! Source: "Debugging Information in Separate Files" of the GDB manual.
 
 use super::super::elf::Elf;
+use super::super::sources::hex;
 use pmux_linux::plain_file;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,13 +26,9 @@ pub(crate) struct Separate {
 
 /// Opens the file with the debugging information of the file at `path`, looking below `folder` too.
 pub(crate) fn find(elf: &Elf, path: &Path, folder: &Path) -> Option<Separate> {
-    candidates(elf, path, folder).into_iter().find_map(|candidate| {
-        // The file itself may have the name that it gives.
-        if candidate == path {
-            return None;
-        }
-        open(elf, candidate)
-    })
+    // The file itself may have the name that it gives.
+    let mut others = candidates(elf, path, folder).into_iter().filter(|candidate| candidate != path);
+    others.find_map(|candidate| open(elf, candidate))
 }
 
 /// Opens a file with the debugging information of another one, if it belongs to it.
@@ -62,17 +59,8 @@ pub(crate) fn candidates(elf: &Elf, path: &Path, folder: &Path) -> Vec<PathBuf> 
 
 /// `ab/cdef.debug` for the build id `abcdef`.
 fn by_build_id(id: &[u8]) -> Option<String> {
-    use std::fmt::Write;
-    let (first, rest) = id.split_first()?;
-    if rest.is_empty() {
-        return None;
-    }
-    let mut tail = format!("{first:02x}/");
-    for byte in rest {
-        let _ = write!(tail, "{byte:02x}");
-    }
-    tail.push_str(".debug");
-    Some(tail)
+    let (first, rest) = id.split_first().filter(|(_, rest)| !rest.is_empty())?;
+    Some(format!("{first:02x}/{}.debug", hex(rest)))
 }
 
 /// Opens the file with what several files share, which `of` names.

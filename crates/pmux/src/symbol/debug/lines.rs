@@ -38,11 +38,7 @@ pub(in super::super) enum LineHit {
     NoFile(Vec<String>),
 }
 
-impl<'d> LineTable<'d> {
-    pub(super) fn of(dwarf: &'d gimli::Dwarf<Reader>) -> Self {
-        Self { dwarf }
-    }
-
+impl LineTable<'_> {
     /// Looks for a line of a file whose path ends with `file`, at places that `is_code` takes for code.
     pub(in super::super) fn find(&self, file: &str, line: u32, is_code: impl Fn(u64) -> bool) -> LineHit {
         let wanted: Vec<&str> = parts(file);

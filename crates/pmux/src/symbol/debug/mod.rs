@@ -122,7 +122,7 @@ impl Debug {
     }
 
     pub(super) fn lines(&self) -> LineTable<'_> {
-        LineTable::of(&self.dwarf)
+        LineTable { dwarf: &self.dwarf }
     }
 }
 

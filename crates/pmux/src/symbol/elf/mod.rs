@@ -13,6 +13,7 @@ mod symbols;
 
 pub(super) use symbols::{Kind, Reach, Symbol, SymbolTable};
 
+use crate::bytes::until_zero;
 use object::read::elf::{Dyn, ElfFile, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
 use object::read::{Object, ObjectSection, ReadCache, ReadRef};
 use object::{Endianness, elf};
@@ -26,9 +27,6 @@ const LARGEST_SECTION_BYTES: u64 = 4 << 30;
 const LARGEST_RATIO: u64 = 1 << 8;
 /// What few bytes may become whatever the ratio.
 const ANY_RATIO_BYTES: u64 = 1 << 20;
-
-/// The opened file, read piece by piece.
-type ElfData = ReadCache<File>;
 
 /// A program or library.
 #[derive(Debug)]
@@ -126,16 +124,12 @@ pub(super) fn bias(segments: &[Segment], start: u64, offset: u64, execute: bool)
     Some(start.wrapping_sub(offset).wrapping_sub(segment.address.wrapping_sub(segment.offset)))
 }
 
-fn of<'data, E, R>(file: &ElfFile<'data, E, R>) -> Result<Elf, String>
-where
-    E: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
+fn of<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
+    file: &ElfFile<'data, E, R>,
+) -> Result<Elf, String> {
     let segments = segments_of(file);
     let (needed, own_name) = linked_with(file).unwrap_or_default();
-    let string =
-        |bytes: &[u8]| String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned();
-    let debug_link = file.gnu_debuglink().ok().flatten().map(|(name, checksum)| (string(name), checksum));
+    let debug_link = file.gnu_debuglink().ok().flatten().map(|(name, checksum)| (until_zero(name), checksum));
     let mut symbols = SymbolTable::default();
     let mut table = SymbolCoverage::Full;
     if !add_table(file, elf::SHT_SYMTAB, &segments, &mut symbols)? {
@@ -155,11 +149,9 @@ where
     Ok(Elf { segments, needed, own_name, build_id, debug_link, symbols, table })
 }
 
-fn segments_of<'data, E, R>(file: &ElfFile<'data, E, R>) -> Vec<Segment>
-where
-    E: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
+fn segments_of<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
+    file: &ElfFile<'data, E, R>,
+) -> Vec<Segment> {
     let endian = file.endian();
     let loaded = file.elf_program_headers().iter().filter(|header| header.p_type(endian) == elf::PT_LOAD);
     let segment = |header: &E::ProgramHeader| Segment {
@@ -173,16 +165,12 @@ where
 }
 
 /// Adds the symbols of a file's table of this type. Returns whether it has one.
-fn add_table<'data, E, R>(
+fn add_table<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
     file: &ElfFile<'data, E, R>,
     wanted: elf::SectionType,
     segments: &[Segment],
     symbols: &mut SymbolTable,
-) -> Result<bool, String>
-where
-    E: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
+) -> Result<bool, String> {
     let endian = file.endian();
     let text = |error: object::Error| error.to_string();
     let sections = file.elf_section_table();
@@ -200,11 +188,10 @@ where
 }
 
 /// Adds the functions of other libraries, as the file calls them. One that is broken has none.
-fn add_plt<'data, E, R>(file: &ElfFile<'data, E, R>, symbols: &mut SymbolTable)
-where
-    E: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
+fn add_plt<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
+    file: &ElfFile<'data, E, R>,
+    symbols: &mut SymbolTable,
+) {
     let (endian, machine) = (file.endian(), file.elf_header().e_machine(file.endian()));
     let code = |name| {
         let section = file.section_by_name(name)?;
@@ -246,22 +233,16 @@ where
 }
 
 /// What a file says it is linked with, and its own name.
-fn linked_with<'data, E, R>(file: &ElfFile<'data, E, R>) -> Option<(Vec<String>, Option<String>)>
-where
-    E: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
+fn linked_with<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
+    file: &ElfFile<'data, E, R>,
+) -> Option<(Vec<String>, Option<String>)> {
     let endian = file.endian();
     let sections = file.elf_section_table();
     let header = sections.iter().find(|header| header.sh_type(endian) == elf::SHT_DYNAMIC)?;
     let strings = sections.section(object::SectionIndex(header.sh_link(endian) as usize)).ok()?;
     let names = strings.data(endian, file.data()).ok()?;
     let entries: &[E::Dyn] = header.data_as_array(endian, file.data()).ok()?;
-    let name = |entry: &E::Dyn| {
-        let from = names.get(usize::try_from(entry.val(endian)).ok()?..)?;
-        let name = from.split(|&byte| byte == 0).next()?;
-        Some(String::from_utf8_lossy(name).into_owned())
-    };
+    let name = |entry: &E::Dyn| names.get(usize::try_from(entry.val(endian)).ok()?..).map(until_zero);
     let with = |tag| entries.iter().filter(move |entry| entry.tag(endian) == tag).filter_map(name);
     Some((with(elf::DT_NEEDED).collect(), with(elf::DT_SONAME).next()))
 }
@@ -303,7 +284,8 @@ pub(super) fn table_of(file: &File, name: &str, most_bytes: u64) -> Option<(u64,
 
 /// Named sections of a file, each of them unpacked and kept on its own.
 pub(super) struct Sections {
-    data: ElfData,
+    /// The opened file, read piece by piece.
+    data: ReadCache<File>,
 }
 
 /// A section that is loaded into memory, or that debuggers read.

@@ -33,18 +33,11 @@ impl Symbolizer {
             let place =
                 module.map_or_else(|| "the kernel".to_owned(), |module| format!("the kernel's module {module}"));
             let suggestions = nearest(name, kernel.names().map(str::to_owned));
-            let (name, stripped) = (name.to_owned(), Vec::new());
+            let (name, stripped, inlined) = (name.to_owned(), Vec::new(), Vec::new());
             if module.is_none() && !kernel.lists_data() {
                 return Err(FindError::NoKernelData { name, suggestions });
             }
-            return Err(FindError::UnknownSymbol {
-                name,
-                place,
-                stripped,
-                suggestions,
-                inlined: Vec::new(),
-                others: Others::None,
-            });
+            return Err(FindError::UnknownSymbol { name, place, stripped, suggestions, inlined, others: Others::None });
         }
         if let Some(restriction) = kernel.hidden {
             return Err(FindError::KernelHidden { name: name.to_owned(), restriction });

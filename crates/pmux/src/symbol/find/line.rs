@@ -4,9 +4,10 @@
 //! was inlined somewhere.
 
 use super::super::debug::LineHit;
+use super::super::place::file_name;
 use super::super::{AddressSpec, ProcessImage, Symbolizer};
 use super::error::LISTED;
-use super::{FileRole, FindError, Finding, FoundAddress, FoundKind, Mapped, shown_file};
+use super::{FileRole, FindError, Finding, FoundAddress, FoundKind, Mapped};
 use crate::event::Access;
 use crate::event::nearest::nearest;
 use crate::text::printable;
@@ -52,11 +53,8 @@ impl Symbolizer {
             }
         }
         let program: Vec<Mapped> = among.iter().filter(|one| one.role == FileRole::Program).copied().collect();
-        let place = if called.is_some() || program.is_empty() {
-            self.described(&among, image)
-        } else {
-            self.described(&program, image)
-        };
+        let looked_at = if called.is_some() || program.is_empty() { &among } else { &program };
+        let place = self.described(looked_at, image);
         let error = match search {
             LineSearch { behind: Some(last), .. } => {
                 let others = match last {
@@ -67,7 +65,7 @@ impl Symbolizer {
             }
             LineSearch { any: false, .. } => FindError::NoLines { place },
             LineSearch { files, .. } => {
-                let suggestions = nearest(shown_file(file), files);
+                let suggestions = nearest(file_name(file), files);
                 FindError::UnknownFile { file: file.to_owned(), place, suggestions }
             }
         };
@@ -113,7 +111,7 @@ impl Symbolizer {
         let access = wanted.access.unwrap_or(Access::EXECUTE);
         let mut addresses: Vec<u64> = copies.into_values().collect();
         addresses.sort_unstable();
-        let name = format!("{}:{at}", shown_file(&path));
+        let name = format!("{}:{at}", file_name(&path));
         let found = addresses.iter().enumerate().map(|(index, address)| {
             let mut notes = Vec::new();
             if index == 0 && at != line {
@@ -122,15 +120,9 @@ impl Symbolizer {
             if index == 0 && addresses.len() > 1 {
                 notes.push(format!("{name} is in {} places of {}", addresses.len(), module.name()));
             }
-            FoundAddress {
-                address: address.wrapping_add(one.bias),
-                len: access.default_len(),
-                access,
-                kind: FoundKind::Code,
-                name: name.clone(),
-                module: Some(Arc::clone(&module.path)),
-                notes,
-            }
+            let (address, len) = (address.wrapping_add(one.bias), access.default_len());
+            let (name, module) = (name.clone(), Some(Arc::clone(&module.path)));
+            FoundAddress { address, len, access, kind: FoundKind::Code, name, module, notes }
         });
         Ok(Some(found.collect()))
     }

@@ -14,10 +14,10 @@ mod symbol;
 pub use error::{Candidate, FindError, Others, Stripped};
 
 use super::image::ProcessImage;
+use super::kernel as names_of_kernel;
 use super::module::{LoadedModule, is_called};
 use super::symbolizer::Symbolizer;
 use super::wanted::{AddressForm, AddressSpec, KERNEL};
-use super::{kernel as names_of_kernel, place};
 use crate::event::Access;
 use crate::text::printable;
 use pmux_linux::procfs::Proc;
@@ -229,15 +229,9 @@ impl Symbolizer {
         if access == Access::EXECUTE && wanted.len.is_some() {
             return Err(error::code_length(&name));
         }
-        Ok(Finding::Found(vec![FoundAddress {
-            address: address.wrapping_add(found.bias),
-            len: wanted.len.unwrap_or(access.default_len()),
-            access,
-            kind,
-            name,
-            module: Some(Arc::clone(&module.path)),
-            notes: Vec::new(),
-        }]))
+        let (address, len) = (address.wrapping_add(found.bias), wanted.len.unwrap_or(access.default_len()));
+        let (module, notes) = (Some(Arc::clone(&module.path)), Vec::new());
+        Ok(Finding::Found(vec![FoundAddress { address, len, access, kind, name, module, notes }]))
     }
 
     /// The files whose code is mapped into a process, the program first. Libraries that can't be read are left out.
@@ -255,11 +249,8 @@ impl Symbolizer {
                     }
                 }
                 Err(reason) if role == FileRole::Program => {
-                    let path = printable(&file.path.to_string_lossy());
-                    return Err(FindError::Other(format!(
-                        "the symbols of {path} can't be read: {}",
-                        printable(&reason)
-                    )));
+                    let (path, reason) = (printable(&file.path.to_string_lossy()), printable(&reason));
+                    return Err(FindError::Other(format!("the symbols of {path} can't be read: {reason}")));
                 }
                 Err(_) => {}
             }
@@ -317,11 +308,6 @@ fn not_an_access(text: &str) -> Option<char> {
     let is_short = text.len() <= 4 && text.chars().all(|c| c.is_ascii_alphabetic());
     let mut letters = text.chars().filter(|c| !matches!(c, 'r' | 'w' | 'x'));
     letters.next().filter(|_| is_short && letters.next().is_none())
-}
-
-/// The name of a file, for what is shown beside a line.
-fn shown_file(path: &str) -> &str {
-    place::file_name(path)
 }
 
 impl LoadedModule {

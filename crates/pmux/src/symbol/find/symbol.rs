@@ -105,17 +105,16 @@ impl Symbolizer {
             return Ok(Finding::NotYet(self.unknown(name, place, (&program, &libraries), Others::MayStart)));
         }
         // What it has as a copy of another name only is hardly what was meant; `kernel:` finds it.
-        if self.kernel().is_ok_and(|kernel| !kernel.has(name)) {
-            let error = self.unknown(name, place, (&program, &libraries), Others::MayStart);
-            return Err(self.or_inlined(error, name, &program));
-        }
-        match self.in_kernel(name, None, offset, wanted) {
-            Err(FindError::UnknownSymbol { .. } | FindError::NoKernelNames { .. } | FindError::NoKernelData { .. }) => {
-                let error = self.unknown(name, place, (&program, &libraries), Others::MayStart);
-                Err(self.or_inlined(error, name, &program))
+        if self.kernel().map_or(true, |kernel| kernel.has(name)) {
+            match self.in_kernel(name, None, offset, wanted) {
+                Err(
+                    FindError::UnknownSymbol { .. } | FindError::NoKernelNames { .. } | FindError::NoKernelData { .. },
+                ) => {}
+                found => return found,
             }
-            found => found,
         }
+        let error = self.unknown(name, place, (&program, &libraries), Others::MayStart);
+        Err(self.or_inlined(error, name, &program))
     }
 
     fn hits(&self, matcher: &NameMatcher, among: &[Mapped]) -> Vec<SymbolMatch> {
@@ -210,15 +209,9 @@ impl Symbolizer {
         if symbol.kind == Kind::Chooser {
             notes.push(format!("{name} is chosen from several when the program starts: this is the code that chooses"));
         }
-        Ok(FoundAddress {
-            address: symbol.address.wrapping_add(hit.mapped.bias).wrapping_add(offset),
-            len,
-            access,
-            kind: extent.kind,
-            name: extent.shown(),
-            module: Some(Arc::clone(&module.path)),
-            notes,
-        })
+        let address = symbol.address.wrapping_add(hit.mapped.bias).wrapping_add(offset);
+        let module = Some(Arc::clone(&module.path));
+        Ok(FoundAddress { address, len, access, kind: extent.kind, name: extent.shown(), module, notes })
     }
 
     /// What to write for each of several.
@@ -352,12 +345,8 @@ impl Extent<'_> {
         let len = match wanted.len {
             Some(len) => {
                 if self.size > 0 && len > rest {
-                    notes.push(format!(
-                        "{} has {} bytes: {} behind it are watched too",
-                        self.name,
-                        self.size,
-                        len - rest
-                    ));
+                    let (name, size, behind) = (self.name, self.size, len - rest);
+                    notes.push(format!("{name} has {size} bytes: {behind} behind it are watched too"));
                 }
                 len
             }

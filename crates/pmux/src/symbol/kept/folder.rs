@@ -36,10 +36,7 @@ fn home(cache: &Path) -> PathBuf {
 /// Whether a folder is this user's: as root in a user's home, say, it is better left alone.
 fn is_own(folder: &Path) -> bool {
     let owner = |path: &Path| fs::metadata(path).map(|about| about.uid());
-    match (owner(folder), owner(Path::new("/proc/self"))) {
-        (Ok(owner), Ok(me)) => owner == me,
-        _ => false,
-    }
+    matches!((owner(folder), owner(Path::new("/proc/self"))), (Ok(owner), Ok(me)) if owner == me)
 }
 
 /// What stands in the file for a build id.

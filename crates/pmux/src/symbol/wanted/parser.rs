@@ -39,14 +39,10 @@ fn whole(text: &str) -> Result<AddressSpec, SpecFault> {
     let (what, len) = match modules {
         [] => single(*last)?,
         [module] => pair(*module, *last)?,
-        [module, file] if is_number(last.text) => (
-            AddressForm::Line {
-                module: Some(module_name(*module)?),
-                file: file_name(*file)?,
-                line: line_number(*last)?,
-            },
-            None,
-        ),
+        [module, file] if is_number(last.text) => {
+            let (module, file) = (Some(module_name(*module)?), file_name(*file)?);
+            (AddressForm::Line { module, file, line: line_number(*last)? }, None)
+        }
         [_, _, rest @ ..] => {
             const MOST: &str = "[MODULE:]SYMBOL[+OFF][/LEN][:rwx], 0xADDR[/LEN][:rwx] or [MODULE:]FILE:LINE";
             return Err(SpecFault(rest.first().unwrap_or(last).at, format!("too many parts: expected {MOST}")));

@@ -86,15 +86,8 @@ fn mistakes_are_told_with_their_place() {
 
 #[test]
 fn values_print_as_they_are_written() {
-    for text in [
-        "0x1f/4:rw",
-        "counter:w",
-        "mylib.so:func+0x8",
-        "a::B",
-        "prog:writer.rs:120:x",
-        "lib.so:0x10/2:w",
-        "kernel:jiffies:w",
-    ] {
+    let texts = "0x1f/4:rw counter:w mylib.so:func+0x8 a::B prog:writer.rs:120:x lib.so:0x10/2:w kernel:jiffies:w";
+    for text in texts.split(' ') {
         assert_eq!(parse(text).to_string(), text);
     }
 }

@@ -171,7 +171,10 @@ fn source(cursor: &mut Cursor<'_>) -> Result<TermSource, TextError> {
             let text = unquoted(cursor, text, "the text of a line, or /REGEX/")?;
             Ok(TermSource::Line(LineFilter::Text(text)))
         }
-        ("uprobe" | "uretprobe", Some(_)) => probe(cursor, body),
+        ("uprobe" | "uretprobe", Some(_)) => {
+            let (name, filter) = filtered(body);
+            with_filter(cursor, event(cursor, name)?, filter)
+        }
         // There are tracepoints of that system too.
         ("signal", Some(name)) if !name.text.starts_with("signal_") => signal(cursor, name).map(TermSource::Signal),
         ("psi" | "watch" | "exit" | "line" | "signal", None) => {
@@ -179,13 +182,6 @@ fn source(cursor: &mut Cursor<'_>) -> Result<TermSource, TextError> {
         }
         _ => event_or_ratio(cursor, body),
     }
-}
-
-/// A place in a program's code: an event as `-e` takes it, with or without a filter.
-fn probe(cursor: &Cursor<'_>, body: TextPiece<'_>) -> Result<TermSource, TextError> {
-    let (name, filter) = filtered(body);
-    let event = event(cursor, name)?;
-    with_filter(cursor, event, filter)
 }
 
 /// What stands before `if`, and behind it.
@@ -350,9 +346,8 @@ fn pressure(cursor: &Cursor<'_>, piece: TextPiece<'_>) -> Result<Pressure, TextE
         return Err(cursor.error(window_at, "the kernel takes windows from 500ms to 10s"));
     }
     if stalled > window {
-        return Err(
-            cursor.error(stalled_at, "the time that tasks wait can't be longer within the window than the window is")
-        );
+        let problem = "the time that tasks wait can't be longer within the window than the window is";
+        return Err(cursor.error(stalled_at, problem));
     }
     if !micros(stalled) || !micros(window) {
         return Err(cursor.error(stalled_at, "the kernel takes whole microseconds"));

@@ -6,16 +6,11 @@ use std::fmt::{Display, Formatter, Result};
 use std::time::Duration;
 
 /// A time in the largest unit in which it is whole.
-struct DurationText(Duration);
-
-impl Display for DurationText {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let ns = self.0.as_nanos();
-        let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
-        let whole = units.into_iter().find(|(_, in_ns)| ns.is_multiple_of(*in_ns));
-        let (unit, in_ns) = whole.unwrap_or(("ns", 1));
-        write!(f, "{}{unit}", ns / in_ns)
-    }
+fn whole(span: Duration) -> String {
+    let ns = span.as_nanos();
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+    let (unit, in_ns) = units.into_iter().find(|(_, in_ns)| ns.is_multiple_of(*in_ns)).unwrap_or(("ns", 1));
+    format!("{}{unit}", ns / in_ns)
 }
 
 impl Display for Comparison {
@@ -46,6 +41,6 @@ impl Display for Pressure {
         if let Some(cgroup) = cgroup {
             write!(f, ":{cgroup}")?;
         }
-        write!(f, " {tasks} {}/{}", DurationText(*stalled), DurationText(*window))
+        write!(f, " {tasks} {}/{}", whole(*stalled), whole(*window))
     }
 }

@@ -158,10 +158,8 @@ impl Live for LineInput {
         if !self.begun.is_empty() {
             self.end_line(engine, now);
         }
-        engine.lose(
-            rules(self.term_ids.iter().map(|(term_id, _)| *term_id)),
-            format!("{why}: no line will come any more"),
-        );
+        let rules = rules(self.term_ids.iter().map(|(term_id, _)| *term_id));
+        engine.lose(rules, format!("{why}: no line will come any more"));
         After::Ended
     }
 }

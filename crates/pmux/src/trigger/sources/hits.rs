@@ -249,7 +249,8 @@ impl Live for Tracepoint {
 }
 
 pub(in crate::trigger) struct WatchedAddress {
-    wanted: AddressSpec,
+    /// What is watched, as it was typed.
+    pub(in crate::trigger) wanted: AddressSpec,
     pub(in crate::trigger) term_ids: Vec<TermId>,
     /// `None` until a program was mapped that has it.
     watch: Option<Watch>,
@@ -260,11 +261,6 @@ impl WatchedAddress {
     /// One that is not found yet.
     pub(in crate::trigger) fn new(wanted: AddressSpec, term_id: TermId) -> Self {
         Self { wanted, term_ids: vec![term_id], watch: None, look_at: None }
-    }
-
-    /// What is watched, as it was typed.
-    pub(in crate::trigger) fn wanted(&self) -> &AddressSpec {
-        &self.wanted
     }
 
     /// Watches it from now on, if it is there.
@@ -294,25 +290,7 @@ impl WatchedAddress {
         self.watch = Some(watch);
         Ok(AddressSearch::Over)
     }
-}
 
-/// What came of looking for an address.
-pub(in crate::trigger) enum AddressSearch {
-    /// It is watched.
-    Over,
-    /// Something that is still to be mapped may have it; what to say if nothing comes.
-    GoesOn(FindError),
-    /// It is there, and can't be watched.
-    Refused(Error),
-}
-
-fn watch_target(found: FoundAddress) -> WatchTarget {
-    let FoundAddress { address, len, access, kind, name, .. } = found;
-    let len = if kind == FoundKind::Code && access == Access::EXECUTE { Access::EXECUTE.default_len() } else { len };
-    WatchTarget { name, address, len, access }
-}
-
-impl WatchedAddress {
     fn report_hits(&self, engine: &mut TriggerEngine, events: Result<Vec<WatchEvent>, Error>) -> After {
         match events {
             Err(error) => {
@@ -332,6 +310,22 @@ impl WatchedAddress {
             }
         }
     }
+}
+
+/// What came of looking for an address.
+pub(in crate::trigger) enum AddressSearch {
+    /// It is watched.
+    Over,
+    /// Something that is still to be mapped may have it; what to say if nothing comes.
+    GoesOn(FindError),
+    /// It is there, and can't be watched.
+    Refused(Error),
+}
+
+fn watch_target(found: FoundAddress) -> WatchTarget {
+    let FoundAddress { address, len, access, kind, name, .. } = found;
+    let len = if kind == FoundKind::Code && access == Access::EXECUTE { Access::EXECUTE.default_len() } else { len };
+    WatchTarget { name, address, len, access }
 }
 
 impl Live for WatchedAddress {

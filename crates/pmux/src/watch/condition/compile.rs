@@ -6,7 +6,7 @@
 //! **Invariant:** the instructions say what [`Condition::ask`] says, for all values. Registers from `R6` on are left alone.
 
 use super::{Condition, ConditionNode, HitField, Operator};
-use pmux_linux::bpf::{Alu, Assembler, Reg, Size};
+use pmux_linux::bpf::{Alu, Assembler, Operand, Reg, Size};
 
 /// Where a program has what a condition can ask for: places on its stack, 8 bytes each, counted from `R10`.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +129,7 @@ impl Compiler<'_, '_> {
         self
     }
 
-    fn alu(&mut self, what: Alu, to: Reg, operand: i32) -> &mut Self {
+    fn alu(&mut self, what: Alu, to: Reg, operand: impl Into<Operand>) -> &mut Self {
         self.asm.alu(what, to, operand);
         self
     }
@@ -158,35 +158,17 @@ impl Compiler<'_, '_> {
     /// `R0 = R0 operator R1`.
     fn pair(&mut self, operator: Operator) -> &mut Self {
         match operator {
-            Operator::Or => {
-                self.asm.alu(Alu::Or, Reg::R0, Reg::R1);
-                self.nonzero(Reg::R0)
-            }
-            Operator::And => {
-                self.nonzero(Reg::R0).nonzero(Reg::R1).asm.alu(Alu::And, Reg::R0, Reg::R1);
-                self
-            }
-            Operator::Equal | Operator::Unequal => {
-                self.asm.alu(Alu::Xor, Reg::R0, Reg::R1);
-                self.nonzero(Reg::R0);
-                if operator == Operator::Equal { self.alu(Alu::Xor, Reg::R0, 1) } else { self }
-            }
+            Operator::Or => self.alu(Alu::Or, Reg::R0, Reg::R1).nonzero(Reg::R0),
+            Operator::And => self.nonzero(Reg::R0).nonzero(Reg::R1).alu(Alu::And, Reg::R0, Reg::R1),
+            Operator::Equal => self.alu(Alu::Xor, Reg::R0, Reg::R1).nonzero(Reg::R0).alu(Alu::Xor, Reg::R0, 1),
+            Operator::Unequal => self.alu(Alu::Xor, Reg::R0, Reg::R1).nonzero(Reg::R0),
             Operator::Less => self.less(),
             Operator::GreaterOrEqual => self.less().alu(Alu::Xor, Reg::R0, 1),
             Operator::Greater => self.greater(),
             Operator::LessOrEqual => self.greater().alu(Alu::Xor, Reg::R0, 1),
-            Operator::Plus => {
-                self.asm.alu(Alu::Add, Reg::R0, Reg::R1);
-                self.masked()
-            }
-            Operator::Minus => {
-                self.asm.alu(Alu::Sub, Reg::R0, Reg::R1);
-                self.masked()
-            }
-            Operator::Mask => {
-                self.asm.alu(Alu::And, Reg::R0, Reg::R1);
-                self
-            }
+            Operator::Plus => self.alu(Alu::Add, Reg::R0, Reg::R1).masked(),
+            Operator::Minus => self.alu(Alu::Sub, Reg::R0, Reg::R1).masked(),
+            Operator::Mask => self.alu(Alu::And, Reg::R0, Reg::R1),
         }
     }
 }

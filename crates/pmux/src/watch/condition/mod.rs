@@ -128,10 +128,7 @@ impl Condition {
 
 /// The bits that data of so many bytes has.
 pub(super) const fn mask(len: u64) -> u64 {
-    match len {
-        0..8 => (1 << (len * 8)) - 1,
-        _ => u64::MAX,
-    }
+    if len < 8 { (1 << (len * 8)) - 1 } else { u64::MAX }
 }
 
 impl ConditionNode {

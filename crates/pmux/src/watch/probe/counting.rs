@@ -162,11 +162,8 @@ fn write_one<'m>(asm: &mut Assembler<'m>, tag: u32, maps: &'m ProbeMaps, count: 
     // Somewhere between half of a gap and one and a half: what a program does in turns must not look as if it did one thing only.
     asm.call(Helper::GetPrandomU32).load(Size::Word, Reg::R1, Reg::R7, SLOT.gap).set(Reg::R2, Reg::R1);
     asm.alu(Alu::ShiftRight, Reg::R2, 4).alu(Alu::Mul, Reg::R0, Reg::R2).alu(Alu::ShiftRight, Reg::R0, 32);
-    asm.set(Reg::R2, Reg::R1).alu(Alu::ShiftRight, Reg::R2, 5).alu(Alu::Add, Reg::R0, Reg::R2).alu(
-        Alu::Add,
-        Reg::R0,
-        1,
-    );
+    asm.set(Reg::R2, Reg::R1).alu(Alu::ShiftRight, Reg::R2, 5).alu(Alu::Add, Reg::R0, Reg::R2);
+    asm.alu(Alu::Add, Reg::R0, 1);
     asm.store(Size::Word, Reg::R7, SLOT.left, Reg::R0).store(Size::Word, Reg::R7, SLOT.weight, Reg::R0);
     asm.jump_if(Reg::R1, Compare::GreaterOrEqual, MOST_GAP, enough);
     asm.set(Reg::R2, Reg::R1).alu(Alu::ShiftRight, Reg::R2, GROWTH_BITS).alu(Alu::Add, Reg::R1, Reg::R2);

@@ -6,6 +6,7 @@
 //! **Invariant:** a program that can't write a record answers the kernel to write its own.
 
 use super::maps::ProbeMaps;
+use crate::bytes::Fields;
 use pmux_linux::bpf::{Alu, Assembler, Compare, Helper, Label, Reg, Size};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,19 +46,13 @@ const ENOSPC: i32 = 28;
 impl HitSample {
     /// Takes the bytes of a record apart.
     pub(in crate::watch) fn decode(raw: &[u8]) -> Option<Self> {
-        let raw = raw.first_chunk::<HIT_SAMPLE_BYTES>()?;
-        let word =
-            |at: usize| raw.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_ne_bytes(*word));
-        let double =
-            |at: usize| raw.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_ne_bytes(*word));
-        let flags = word(4);
-        Some(Self {
-            tag: word(0),
-            address: double(8),
-            value: (flags & HAS_VALUE != 0).then(|| double(16)),
-            old: (flags & HAS_OLD != 0).then(|| (double(24), double(32))),
-            stands_for: if flags & STANDS_FOR != 0 { double(16) } else { 1 },
-        })
+        let mut fields = Fields(raw);
+        let (tag, flags, address) = (fields.u32()?, fields.u32()?, fields.u64()?);
+        let (value, old, old_at) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let stands_for = if flags & STANDS_FOR != 0 { value } else { 1 };
+        let value = (flags & HAS_VALUE != 0).then_some(value);
+        let old = (flags & HAS_OLD != 0).then_some((old, old_at));
+        Some(Self { tag, address, value, old, stands_for })
     }
 }
 

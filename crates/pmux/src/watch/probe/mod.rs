@@ -59,12 +59,6 @@ pub(super) fn moment() -> HitMoment {
     if stands_behind(Access::WRITE) { HitMoment::Behind } else { HitMoment::InFront }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ArmedTwice {
-    None,
-    Some,
-}
-
 /// Whether the condition is asked in the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Judge {
@@ -230,10 +224,10 @@ impl WatchProbe {
     }
 
     /// All is armed: from now on hits of which the condition doesn't hold are not written, or hits are counted.
-    pub(super) fn judge(&self, watched: &TargetState, twice: ArmedTwice) {
+    pub(super) fn judge(&self, watched: &TargetState, are_armed_once: bool) {
         let ready = match &self.work {
             // Of threads that are armed twice it is not known in the kernel which hits are the same: there we judge ourselves.
-            Work::Look { judge, .. } => *judge == Judge::Program && twice == ArmedTwice::None,
+            Work::Look { judge, .. } => *judge == Judge::Program && are_armed_once,
             Work::Count(_) => true,
         };
         if ready {
@@ -244,10 +238,8 @@ impl WatchProbe {
 
     /// What was counted since the last call, and not written.
     pub(super) fn counted(&mut self) -> Vec<CountedRow> {
-        match &mut self.work {
-            Work::Look { .. } => Vec::new(),
-            Work::Count(table) => table.take(),
-        }
+        let Work::Count(table) = &mut self.work else { return Vec::new() };
+        table.take()
     }
 
     pub(super) fn looks(&self) -> bool {
@@ -311,13 +303,8 @@ impl Drop for WatchProbe {
 fn pieces(watched: &TargetState) -> impl Iterator<Item = ProbePiece> {
     let WatchTarget { address, len, .. } = watched.watch_target;
     let code = watched.watch_target.is_code();
-    let read = watched.readable_bytes();
+    let bytes = if code { 0 } else { u32::try_from(watched.readable_bytes()).unwrap_or(0) };
     // As a condition that we ask ourselves.
     let mask = super::condition::mask(if code { 0 } else { len });
-    watched.pieces.iter().map(move |piece| ProbePiece {
-        register: piece.address,
-        address,
-        bytes: if code { 0 } else { u32::try_from(read).unwrap_or(0) },
-        mask,
-    })
+    watched.pieces.iter().map(move |piece| ProbePiece { register: piece.address, address, bytes, mask })
 }

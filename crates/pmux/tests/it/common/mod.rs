@@ -14,7 +14,8 @@ use pmux::{
     Session, Start, Target,
 };
 pub use pmux_testkit::{
-    SetAtEnd, SyncDir, debug_registers, hotplug, needs, own_process, own_process_with, role, skip_unless,
+    Killed, SetAtEnd, SyncDir, debug_registers, eventually, hotplug, needs, own_process, own_process_with, role,
+    skip_unless,
 };
 use std::ffi::OsString;
 use std::time::Instant;
@@ -59,9 +60,7 @@ pub fn as_unprivileged(role: &str) -> Option<(tempfile::TempDir, std::process::C
     if !needs("root", "root and setpriv", is_root() && setpriv.is_ok_and(|output| output.status.success())) {
         return None;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode;
-    std::fs::set_permissions(folder.path(), mode(0o755)).unwrap();
+    let folder = pmux_testkit::folder_with(0o755);
     let copy = folder.path().join("test");
     role::copy(&copy);
     let mut program = std::process::Command::new("setpriv");
@@ -124,23 +123,18 @@ pub fn value(reading: Reading) -> u64 {
 
 /// Runs a command to its end, counted from its exec on.
 pub fn count(session: &Session, text: &str, command: Vec<OsString>, attribution: Attribution) -> Counted {
+    count_with(session, text, command, on_exec(attribution))
+}
+
+/// Runs a command to its end, counted as the options say.
+pub fn count_with(session: &Session, text: &str, command: Vec<OsString>, options: Options) -> Counted {
     let events = events(session, text);
     let command = Command::hold(command).unwrap();
-    let counters = session.open(&events, &Target::Command(&command), on_exec(attribution)).unwrap();
+    let counters = session.open(&events, &Target::Command(&command), options).unwrap();
     let mut running = command.release(&[&counters]).unwrap();
     let pid = running.pid();
     let exited = running.wait(session).unwrap();
     Counted { counters, pid, exited }
-}
-
-/// A process that ends with the test.
-pub struct Running(pub std::process::Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Waits until a trigger fires.

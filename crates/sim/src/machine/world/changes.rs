@@ -8,12 +8,14 @@
 
 use super::super::ledger::{CountSite, Event};
 use super::super::state::State;
+use super::views::MasterUsers;
 use super::{BookKind, World};
 use crate::check::{debug_registers, is_alone, refusals};
 use pmux_abi::attr::Attr;
 use pmux_engine::ModifyError;
 use pmux_engine::pmu::BankError;
 use pmux_engine::target::ContextKey;
+use std::collections::BTreeSet;
 
 impl World {
     /// Lets a breakpoint watch what `attr` says; its flags stay.
@@ -80,8 +82,11 @@ impl World {
             Err(ModifyError::Bank(error)) => error != BankError::NoSuchTask,
             Err(_) => false,
         };
-        if kept && let Some(number) = self.number_of(master) {
-            self.books.belongs_to_one(number);
+        if kept
+            && let Some(number) = self.number_of(master)
+            && let Some(BookKind::Master { users, .. }) = self.books.kind_mut(number)
+        {
+            *users = MasterUsers::OneGroup;
         }
     }
 
@@ -92,29 +97,23 @@ impl World {
             return false;
         };
         let root = target.context;
-        self.state(|state| {
-            let sites = state.ledger.tag(event).map(|tag| &tag.sites[..]).unwrap_or_default();
-            sites.iter().filter_map(|&site| state.ledger.site(site)).any(|site| !site.retired && site.place != root)
-        })
+        self.state(|state| state.ledger.sites_of(event).any(|site| !site.retired && site.place != root))
     }
 }
 
 impl State {
     /// The groups that look at one of these events where a group is, each once. A family is looked at as a whole.
     fn groups_that_see(&self, masters: &[Event], place: Option<ContextKey>) -> Vec<u32> {
-        let sites = masters.iter().filter_map(|&master| self.ledger.tag(master)).flat_map(|tag| &tag.sites);
+        let sites = masters.iter().flat_map(|&master| self.ledger.sites_of(master));
         let is_here = |site: &&CountSite| match (site.place, place) {
             (ContextKey::Cpu(_), Some(here)) => site.place == here,
             _ => true,
         };
-        let viewers = sites.filter_map(|&site| self.ledger.site(site)).filter(is_here).flat_map(|site| &site.viewers);
+        let viewers = sites.filter(is_here).flat_map(|site| &site.viewers);
         let group = |&viewer: &u32| {
             let event = self.ledger.event_at(self.ledger.site(viewer)?.tag)?;
             Some(self.ledger.tag(event)?.group)
         };
-        let mut groups: Vec<_> = viewers.filter_map(group).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        groups
+        viewers.filter_map(group).collect::<BTreeSet<_>>().into_iter().collect()
     }
 }

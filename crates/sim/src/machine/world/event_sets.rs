@@ -43,7 +43,7 @@ impl World {
     fn member(&self, member: SwitchTarget) -> Option<Member> {
         match member {
             SwitchTarget::Set(set) => self.set_id(set).map(Member::Set),
-            SwitchTarget::Group(event) => self.group_id(event).map(Member::Group),
+            SwitchTarget::Group(event) => self.group_of(event).map(Member::Group),
         }
     }
 

@@ -11,7 +11,7 @@ use pmux_engine::inherit::Attribution;
 use pmux_engine::pmu::BankError;
 use pmux_engine::share::SharingScope;
 use pmux_engine::target::{ContextKey, Filter};
-use pmux_engine::{ControlError, CpuId, EventId, EventState, GroupId, GroupSpec, OpenError, PmuId, ReadError, Target};
+use pmux_engine::{ControlError, CpuId, EventId, EventState, GroupSpec, OpenError, PmuId, ReadError, Target};
 
 /// Whether an event counts as soon as it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -252,19 +252,11 @@ impl World {
     }
 
     fn control_group(&mut self, event: Event, op: SwitchOp) -> Result<(), ControlError> {
-        let id = self.group_id(event).ok_or(ControlError::Closed)?;
+        let id = self.group_of(event).ok_or(ControlError::Closed)?;
         self.switch_group(event, op, |world| match op {
             SwitchOp::Enable => world.call(|engine| engine.enable_group(id)),
             _ => world.call(|engine| engine.disable_group(id)),
         })
-    }
-
-    /// The group of an event, where it is one of a task or of a CPU.
-    pub(super) fn group_id(&self, event: Event) -> Option<GroupId> {
-        match self.books.get(self.number_of(event)?)?.kind {
-            BookKind::Group { id, .. } => Some(id),
-            _ => None,
-        }
     }
 
     /// Does something that switches the whole group of an event.
@@ -324,7 +316,8 @@ impl World {
         // A leader switches all.
         self.note_unread(&tags, unread);
         self.settle_views(&tags);
-        self.note_tried(&tried);
+        // Those that were in error somewhere were tried again.
+        self.with(|state| tried.iter().for_each(|&master| state.each_site(master, |site| site.unknown = false)));
         if let Err(error) = result {
             refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
             self.with(|state| tags.iter().for_each(|&tag| state.each_site(tag, |site| site.doubtful = true)));

@@ -11,7 +11,7 @@ use crate::oracle::ring::Mode;
 use pmux_abi::attr::{Attr, SampleFormat};
 use pmux_abi::record::{Record, Records, SampleLayout, decode_record};
 use pmux_engine::ring_buffer::{
-    Forward, HeapPages, Output, Overwrite, Piece, Reader, RingError, RingSetup, SnapshotReader, Taking,
+    self, Forward, HeapPages, Output, Overwrite, Piece, Reader, RingError, RingSetup, SnapshotReader, Taking, Writer,
 };
 use pmux_engine::{CpuId, EventId, OutputError};
 use std::collections::HashMap;
@@ -96,6 +96,12 @@ impl RingBook {
     }
 }
 
+/// A ring, and its memory for those who read it.
+fn parts<M: ring_buffer::Mode>(ring: Arc<Writer<Arc<HeapPages>, M>>) -> (Arc<dyn Output>, Arc<HeapPages>) {
+    let pages = Arc::clone(ring.pages());
+    (ring, pages)
+}
+
 impl World {
     /// What each sample of an event must have, for the code that looks at rings.
     pub const IN_SAMPLES: SampleFormat = SampleFormat::IDENTIFIER.union(SampleFormat::ADDR);
@@ -108,17 +114,9 @@ impl World {
     pub fn attach_ring(&mut self, event: Event, mode: Mode, data_bytes: usize) -> Result<(), OutputError> {
         let (id, attr) = self.id_of_sampler(event)?;
         let setup = RingSetup::default();
-        let (output, pages): (Arc<dyn Output>, _) = match mode {
-            Mode::Forward => {
-                let ring = self.call(|engine| engine.attach_ring::<Forward>(id, data_bytes, setup))?;
-                let pages = Arc::clone(ring.pages());
-                (ring, pages)
-            }
-            Mode::Overwrite => {
-                let ring = self.call(|engine| engine.attach_ring::<Overwrite>(id, data_bytes, setup))?;
-                let pages = Arc::clone(ring.pages());
-                (ring, pages)
-            }
+        let (output, pages) = match mode {
+            Mode::Forward => parts(self.call(|engine| engine.attach_ring::<Forward>(id, data_bytes, setup))?),
+            Mode::Overwrite => parts(self.call(|engine| engine.attach_ring::<Overwrite>(id, data_bytes, setup))?),
         };
         self.leave_ring(event);
         self.rings.push(RingBook::new(vec![event], mode, output, pages, &attr));
@@ -134,17 +132,9 @@ impl World {
         let events = self.events_of_set(number);
         let attr = events.first().and_then(|&event| self.attr(event)).ok_or(OutputError::Closed)?.1;
         let setup = RingSetup::default();
-        let (output, pages): (Arc<dyn Output>, _) = match mode {
-            Mode::Forward => {
-                let ring = self.call(|engine| engine.attach_set_ring::<Forward>(id, data_bytes, setup))?;
-                let pages = Arc::clone(ring.pages());
-                (ring, pages)
-            }
-            Mode::Overwrite => {
-                let ring = self.call(|engine| engine.attach_set_ring::<Overwrite>(id, data_bytes, setup))?;
-                let pages = Arc::clone(ring.pages());
-                (ring, pages)
-            }
+        let (output, pages) = match mode {
+            Mode::Forward => parts(self.call(|engine| engine.attach_set_ring::<Forward>(id, data_bytes, setup))?),
+            Mode::Overwrite => parts(self.call(|engine| engine.attach_set_ring::<Overwrite>(id, data_bytes, setup))?),
         };
         events.iter().for_each(|&event| self.leave_ring(event));
         self.rings.push(RingBook::new(events, mode, output, pages, &attr));

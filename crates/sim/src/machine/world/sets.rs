@@ -1,7 +1,7 @@
 //! System-wide sets.
 
 use super::super::ledger::{Event, Home};
-use super::books::SetBook;
+use super::books::{SetBook, Which};
 use super::views::{MasterUsers, Opener};
 use super::{BookKind, World};
 use crate::check::debug_registers;
@@ -160,8 +160,7 @@ impl World {
                         }
                     }
                 }
-                state.gate(&tags, super::books::Which::Least);
-                state.gate(&tags, super::books::Which::Most);
+                state.gate(&tags, Which::Both);
             });
         }
         self.link_set_on(number, cpus);
@@ -214,7 +213,7 @@ impl World {
         let places: Vec<_> = self.open_on(id).into_iter().map(|cpu| place_on(scope, cpu)).collect();
         self.with(|state| state.set_flags(&tags, &places, on));
         self.with(|state| {
-            let which = if on { super::books::Which::Most } else { super::books::Which::Least };
+            let which = if on { Which::Most } else { Which::Least };
             tags.iter().for_each(|tags| state.gate(tags, which));
         });
         let unread = self.refused_readings();
@@ -229,10 +228,7 @@ impl World {
             if on && !armed {
                 tags.iter().flatten().for_each(|&tag| state.each_site(tag, |site| site.doubtful = true));
             }
-            for tags in &tags {
-                state.gate(tags, super::books::Which::Least);
-                state.gate(tags, super::books::Which::Most);
-            }
+            tags.iter().for_each(|tags| state.gate(tags, Which::Both));
         });
         self.settle_set_views(number);
         result

@@ -16,7 +16,7 @@ use pmux_engine::share::Sharing;
 use pmux_engine::target::Opened;
 use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, EventId, EventState, FamilyId, PmuId, Target};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
     /// Whether equal questions share a counter here.
@@ -216,9 +216,7 @@ impl World {
 
     /// The events that looked at these masters perhaps do so no more: the masters that no event can look at again are closed.
     pub(super) fn settle_masters(&mut self, masters: &[Event]) {
-        let mut numbers: Vec<_> = masters.iter().filter_map(|&master| self.number_of(master)).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
+        let numbers: BTreeSet<_> = masters.iter().filter_map(|&master| self.number_of(master)).collect();
         for number in numbers {
             let Some(book) = self.books.get(number) else { continue };
             let (tags, done) = (book.tags.clone(), matches!(book.kind, BookKind::Master { opener: Opener::Done, .. }));
@@ -237,13 +235,11 @@ impl World {
         let mut masters = Vec::new();
         for &number in numbers {
             masters.extend(self.books.get(number).map(|book| book.tags.clone()).unwrap_or_default());
-            self.books.opener_is_done(number);
+            if let Some(BookKind::Master { opener, .. }) = self.books.kind_mut(number) {
+                *opener = Opener::Done;
+            }
         }
         self.settle_masters(&masters);
-    }
-
-    pub(super) fn masters_alone(&self, targets: &[Event]) -> Vec<Event> {
-        self.masters_where(targets, crate::check::is_alone)
     }
 
     /// The masters that a reset of these events sets to 0, too. One that came to ask something else keeps what it has counted: the event
@@ -334,20 +330,12 @@ impl World {
         if tags.first().is_some_and(is_on) && targets.iter().all(is_on) {
             return self.state(|state| state.masters_of(targets));
         }
-        let mut masters = self.masters_alone(targets);
+        let mut masters = self.masters_where(targets, crate::check::is_alone);
         masters.extend(self.state(|state| {
-            let is_off = |master: &Event| {
-                let sites = state.ledger.tag(*master).map(|tag| &tag.sites[..]).unwrap_or_default();
-                !sites.iter().filter_map(|&site| state.ledger.site(site)).any(|site| site.on)
-            };
+            let is_off = |master: &Event| !state.ledger.sites_of(*master).any(|site| site.on);
             state.masters_of(targets).into_iter().filter(is_off).collect::<Vec<_>>()
         }));
         masters
-    }
-
-    /// These masters were enabled everywhere: who was in error somewhere was tried again.
-    pub(super) fn note_tried(&mut self, masters: &[Event]) {
-        self.with(|state| masters.iter().for_each(|&master| state.each_site(master, |site| site.unknown = false)));
     }
 
     /// Notes whether events were asked to be on.
@@ -391,17 +379,12 @@ impl World {
                 let tag = state.ledger.event_at(state.ledger.site(site)?.tag)?;
                 state.is_view(site).then_some(state.ledger.tag(tag)?.group)
             };
-            let mut numbers: Vec<_> = sites.iter().filter_map(number).collect();
-            numbers.sort_unstable();
-            numbers.dedup();
+            let numbers: BTreeSet<_> = sites.iter().filter_map(number).collect();
             numbers.into_iter().filter_map(|number| Some(self.books.get(number)?.tags.clone())).collect()
         };
         for tags in groups {
             let on: Vec<Event> = self.state(|state| {
-                let is_on = |&&tag: &&Event| {
-                    let sites = state.ledger.tag(tag).map(|tag| &tag.sites[..]).unwrap_or_default();
-                    sites.iter().filter_map(|&site| state.ledger.site(site)).any(|site| site.on)
-                };
+                let is_on = |&&tag: &&Event| state.ledger.sites_of(tag).any(|site| site.on);
                 tags.iter().filter(is_on).copied().collect()
             });
             self.note_request(&on, true);
@@ -460,21 +443,6 @@ impl super::Book {
 
     pub(crate) const fn is_master(&self) -> bool {
         matches!(self.kind, BookKind::Master { .. })
-    }
-}
-
-impl super::Books {
-    /// From now on a master is one group's own.
-    pub(super) fn belongs_to_one(&mut self, number: u32) {
-        if let Some(BookKind::Master { users, .. }) = self.kind_mut(number) {
-            *users = MasterUsers::OneGroup;
-        }
-    }
-
-    fn opener_is_done(&mut self, number: u32) {
-        if let Some(BookKind::Master { opener, .. }) = self.kind_mut(number) {
-            *opener = Opener::Done;
-        }
     }
 }
 

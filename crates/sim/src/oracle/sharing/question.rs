@@ -37,22 +37,9 @@ pub fn only_counts(attr: &Attr) -> bool {
     let traces = attr.aux_sample_size != 0 || attr.aux_action != 0 || attr.flags.contains(F::AUX_OUTPUT);
     let signals = attr.flags.contains(F::SIGTRAP);
     let begins_by_itself = attr.flags.contains(F::ENABLE_ON_EXEC);
-    let records = [
-        F::MMAP,
-        F::MMAP_DATA,
-        F::MMAP2,
-        F::COMM,
-        F::TASK,
-        F::CONTEXT_SWITCH,
-        F::NAMESPACES,
-        F::KSYMBOL,
-        F::BPF_EVENT,
-        F::CGROUP,
-        F::TEXT_POKE,
-        F::INHERIT_STAT,
-        F::DEFER_OUTPUT,
-    ];
-    let writes = records.into_iter().any(|record| attr.flags.contains(record));
+    let mappings = F::MMAP | F::MMAP_DATA | F::MMAP2 | F::KSYMBOL | F::BPF_EVENT | F::TEXT_POKE;
+    let tasks = F::COMM | F::TASK | F::CONTEXT_SWITCH | F::NAMESPACES | F::CGROUP | F::INHERIT_STAT;
+    let writes = attr.flags.intersects(mappings | tasks | F::DEFER_OUTPUT);
     !(samples || traces || signals || begins_by_itself || writes)
 }
 
@@ -61,21 +48,13 @@ pub fn only_counts(attr: &Attr) -> bool {
 #[must_use]
 pub fn same(one: &Attr, other: &Attr) -> bool {
     use AttrFlags as F;
-    let counted = [
-        F::INHERIT,
-        F::INHERIT_THREAD,
-        F::EXCLUDE_USER,
-        F::EXCLUDE_KERNEL,
-        F::EXCLUDE_HV,
-        F::EXCLUDE_IDLE,
-        F::EXCLUDE_HOST,
-        F::EXCLUDE_GUEST,
-    ];
-    let when = [F::PINNED, F::EXCLUSIVE, F::REMOVE_ON_EXEC];
-    let alike = |flag: F| one.flags.contains(flag) == other.flags.contains(flag);
+    let tasks = F::INHERIT | F::INHERIT_THREAD;
+    let modes = F::EXCLUDE_USER | F::EXCLUDE_KERNEL | F::EXCLUDE_HV;
+    let places = F::EXCLUDE_IDLE | F::EXCLUDE_HOST | F::EXCLUDE_GUEST;
+    let when = F::PINNED | F::EXCLUSIVE | F::REMOVE_ON_EXEC;
     (one.kind, one.config, one.precise) == (other.kind, other.config, other.precise)
         && (one.config1, one.config2) == (other.config1, other.config2)
         && (one.config3, one.config4) == (other.config3, other.config4)
         && one.bp_type == other.bp_type
-        && counted.into_iter().chain(when).all(alike)
+        && !(one.flags ^ other.flags).intersects(tasks | modes | places | when)
 }

@@ -6,9 +6,7 @@ use super::super::ast::{EventSet, Statement, Switching, Trigger};
 use super::super::lex::Token;
 use super::{Parsed, Parser};
 use pmux_engine::Nanos;
-use pmux_engine::event_set::{Position, Rounds};
-
-const POSITIONS: [(&str, Position); 2] = [("on", Position::On), ("off", Position::Off)];
+use pmux_engine::event_set::Rounds;
 
 impl Parser<'_> {
     pub(super) fn event_set(&mut self) -> Parsed<Statement> {
@@ -21,7 +19,7 @@ impl Parser<'_> {
     /// Takes `fine on for 5ms`.
     pub(super) fn switching(&mut self) -> Parsed<Switching> {
         let set = self.name("the name of an event set")?;
-        let to = self.choice("on or off", &POSITIONS)?;
+        let to = self.choice("on or off")?;
         let span = if self.eat_word("for") { Some(self.span("a time")?) } else { None };
         Ok(Switching { set, to, span })
     }
@@ -35,7 +33,7 @@ impl Parser<'_> {
         self.sign("/")?;
         let per = self.per()?;
         let held = if self.eat_word("for") { self.span("a time")? } else { Nanos::ZERO };
-        let every = if self.eat_word("every") { self.number_u32("a number, from 1,", 1)? } else { 1 };
+        let every = if self.eat_word("every") { self.number("a number, from 1,", 1..=u32::MAX)? } else { 1 };
         let rounds = if self.eat_word("once") { Rounds::Once } else { Rounds::Always };
         if !matches!(self.lexer.peek().0, Token::Word("switches")) {
             return Err(self.unexpected_word("for, every, once or switches", ["for", "every", "once", "switches"]));

@@ -2,52 +2,19 @@
 //!
 //! **Invariant:** an expression is bounded in length and depth, so that no code that walks over it needs to be.
 
-use pmux_engine::EventState;
-
 use super::super::ast::{
-    Attribute, Comparison, Expectation, Expr, Operator, Part, Relation, StateExpectation, StateRelation, Statement,
-    Subject, Tolerance, Window,
+    Attribute, Comparison, Expectation, Expr, Operator, Part, Relation, StateExpectation, Statement, Subject,
+    Tolerance, Window,
 };
 use super::super::error::Problem;
 use super::super::lex::Token;
 use super::super::nearest::did_you_mean;
+use super::super::vocabulary::Word;
 use super::words::{Quantity, word_as_cpu};
 use super::{Parsed, Parser};
 
 const MOST_VALUES: usize = 64;
 const MOST_DEPTH: usize = 16;
-
-const STATES: [(&str, EventState); 5] = [
-    ("off", EventState::Off),
-    ("inactive", EventState::Inactive),
-    ("active", EventState::Active),
-    ("error", EventState::Error),
-    ("dead", EventState::Dead),
-];
-
-const ATTRIBUTES: [(&str, Attribute); 9] = [
-    ("count", Attribute::Count),
-    ("enabled", Attribute::Enabled),
-    ("running", Attribute::Running),
-    ("share", Attribute::Share),
-    ("estimate", Attribute::Estimate),
-    ("gap", Attribute::Gap),
-    ("gaps", Attribute::Gaps),
-    ("lost", Attribute::Lost),
-    ("truth", Attribute::Truth(Window::Running)),
-];
-
-const RELATIONS: [(&str, Relation); 6] = [
-    ("==", Relation::Equal),
-    ("!=", Relation::NotEqual),
-    ("<=", Relation::AtMost),
-    (">=", Relation::AtLeast),
-    ("<", Relation::Below),
-    (">", Relation::Above),
-];
-
-const OPERATORS: [(&str, Operator); 4] =
-    [("+", Operator::Add), ("-", Operator::Subtract), ("*", Operator::Multiply), ("/", Operator::Divide)];
 
 #[derive(Default)]
 struct Size {
@@ -99,17 +66,11 @@ impl Parser<'_> {
     }
 
     fn states(&mut self, subject: Subject) -> Parsed<StateExpectation> {
-        let relation = if self.eat_sign("!=") {
-            StateRelation::NoneOf
-        } else if self.eat_sign("==") {
-            StateRelation::OneOf
-        } else {
-            return Err(self.unexpected("`==` or `!=` and a state"));
-        };
+        let relation = self.sign_choice().ok_or_else(|| self.unexpected("`==` or `!=` and a state"))?;
         let mut states = Vec::new();
         loop {
             let (_, place) = self.lexer.peek();
-            let state = self.choice("a state: off, inactive, active, error or dead", &STATES)?;
+            let state = self.choice("a state: off, inactive, active, error or dead")?;
             if states.contains(&state) {
                 return Err(Problem::new(place, "this state is said twice"));
             }
@@ -121,11 +82,8 @@ impl Parser<'_> {
     }
 
     fn relation(&mut self) -> Parsed<Relation> {
-        if let (Token::Sign(sign), _) = self.lexer.peek()
-            && let Some((_, relation)) = RELATIONS.iter().find(|(known, _)| *known == sign)
-        {
-            self.take();
-            return Ok(*relation);
+        if let Some(relation) = self.sign_choice() {
+            return Ok(relation);
         }
         let help = matches!(self.lexer.peek().0, Token::Sign("=")).then(|| "did you mean `==`?".into());
         Err(self.unexpected("one of == != <= >= < > ~").with_help_if(help))
@@ -158,9 +116,9 @@ impl Parser<'_> {
     /// Takes an operator of that rank, if one comes next.
     fn operator(&mut self, rank: u8) -> Option<Operator> {
         let (Token::Sign(sign), _) = self.lexer.peek() else { return None };
-        let (_, operator) = OPERATORS.iter().find(|(known, operator)| *known == sign && operator.rank() == rank)?;
+        let operator = Operator::of_word(sign).filter(|operator| operator.rank() == rank)?;
         self.take();
-        Some(*operator)
+        Some(operator)
     }
 
     fn value(&mut self, size: &mut Size) -> Parsed<Expr> {
@@ -216,8 +174,7 @@ impl Parser<'_> {
         if !self.eat_sign("(") {
             return Ok(Window::Running);
         }
-        let window =
-            self.choice("enabled or running", &[("enabled", Window::Enabled), ("running", Window::Running)])?;
+        let window = self.choice("enabled or running")?;
         self.sign(")")?;
         Ok(window)
     }
@@ -273,14 +230,14 @@ impl Parser<'_> {
         const EXPECTED: &str = "count, enabled, running, share, state, estimate, gap, gaps, lost or truth";
         let mut lexer = self.lexer;
         let Some((word, place)) = lexer.plain_word() else { return Err(self.unexpected(EXPECTED)) };
-        let operand_kind = ATTRIBUTES.iter().find(|(known, _)| *known == word);
-        let operand_kind = match operand_kind {
-            Some((_, attribute)) => OperandKind::Attribute(*attribute),
+        let operand_kind = match Attribute::of_word(word) {
+            Some(attribute) => OperandKind::Attribute(attribute),
             None if word == "state" => OperandKind::State,
             None => {
                 let parts = ["own", "retired", "children"];
                 let parts = if *part == Part::Whole { parts.as_slice() } else { &[] };
-                let known = ATTRIBUTES.iter().map(|(word, _)| *word).chain(["state"]).chain(parts.iter().copied());
+                let known =
+                    Attribute::WORDS.iter().map(|(word, _)| *word).chain(["state"]).chain(parts.iter().copied());
                 let message = format!("expected {EXPECTED}, found `{word}`");
                 return Err(Problem::new(place, message).with_help_if(did_you_mean(word, known)));
             }

@@ -4,13 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use super::super::ast::{
-    Callers, Constraint, DebugRegisters, Header, MAX_CPUS, OverflowSignal, Required, Requirement, SimOnly, SourceSpan,
-};
+use super::super::ast::{Constraint, DebugRegisters, Header, MAX_CPUS, Required, Requirement, SimOnly, SourceSpan};
 use super::super::error::Problem;
 use super::super::lex::Token;
 use super::{Parsed, Parser};
-use pmux_engine::share::Sharing;
 
 #[derive(Default)]
 pub(super) struct Said(BTreeSet<&'static str>);
@@ -21,66 +18,6 @@ pub(super) fn about(text: &str) -> Vec<String> {
     let comments = lines.map_while(|line| line.strip_prefix('#'));
     comments.map(|line| line.strip_prefix(' ').unwrap_or(line).to_string()).collect()
 }
-
-#[derive(Clone, Copy)]
-enum Key {
-    Profile,
-    Cpus,
-    Counters,
-    Width,
-    Fixed,
-    Constrained,
-    Overflow,
-    Callers,
-    Sharing,
-    Breakpoints,
-    Tick,
-    Seed,
-}
-
-const KEYS: [(&str, Key); 12] = [
-    ("profile", Key::Profile),
-    ("cpus", Key::Cpus),
-    ("counters", Key::Counters),
-    ("width", Key::Width),
-    ("fixed", Key::Fixed),
-    ("constrained", Key::Constrained),
-    ("overflow", Key::Overflow),
-    ("callers", Key::Callers),
-    ("sharing", Key::Sharing),
-    ("breakpoints", Key::Breakpoints),
-    ("tick", Key::Tick),
-    ("seed", Key::Seed),
-];
-
-const SIGNALS: [(&str, OverflowSignal); 3] =
-    [("interrupt", OverflowSignal::Interrupt), ("nmi", OverflowSignal::Nmi), ("poll", OverflowSignal::Poll)];
-
-const SHARING: [(&str, Sharing); 2] = [("on", Sharing::On), ("off", Sharing::Off)];
-const CALLERS: [(&str, Callers); 2] = [("everywhere", Callers::Everywhere), ("own-cpu", Callers::OwnCpu)];
-
-#[derive(Clone, Copy)]
-enum NeedWord {
-    Pmu,
-    Counters,
-    Breakpoints,
-    Cpus,
-    Root,
-    Hotplug,
-    Kernel,
-    Lab,
-}
-
-const NEEDS: [(&str, NeedWord); 8] = [
-    ("pmu", NeedWord::Pmu),
-    ("counters", NeedWord::Counters),
-    ("breakpoints", NeedWord::Breakpoints),
-    ("cpus", NeedWord::Cpus),
-    ("root", NeedWord::Root),
-    ("hotplug", NeedWord::Hotplug),
-    ("kernel", NeedWord::Kernel),
-    ("lab", NeedWord::Lab),
-];
 
 impl Parser<'_> {
     pub(super) fn header_line(&mut self, header: &mut Header, said: &mut Said) -> Parsed<()> {
@@ -117,25 +54,27 @@ impl Parser<'_> {
     fn machine_key(&mut self, header: &mut Header, said: &mut Said) -> Parsed<()> {
         const KEY: &str = "a key of the machine: profile, cpus, counters, width, fixed, constrained, overflow, callers, \
                            sharing, breakpoints, tick or seed";
+        const WORDS: &str =
+            "profile cpus counters width fixed constrained overflow callers sharing breakpoints tick seed";
         let (_, place) = self.lexer.peek();
-        let key = self.choice(KEY, &KEYS)?;
-        said.once(KEYS[key as usize].0, place)?;
+        let key = self.one_of(KEY, WORDS)?;
+        said.once(key, place)?;
         self.sign("=")?;
         let machine = &mut header.machine;
         match key {
-            Key::Profile => machine.profile = Some(self.any_word("the name of a machine")?.0.into()),
-            Key::Cpus => machine.cpus = Some(self.cpus("the number of CPUs")?),
-            Key::Counters => machine.counters = Some(self.number_u8("the number of counters", 0..=64)?),
-            Key::Width => machine.width_bits = Some(self.number_u8("the number of bits of a counter", 1..=64)?),
-            Key::Fixed => {
+            "profile" => machine.profile = Some(self.any_word("the name of a machine")?.0.into()),
+            "cpus" => machine.cpus = Some(self.number("the number of CPUs", 1..=MAX_CPUS)?),
+            "counters" => machine.counters = Some(self.number("the number of counters", 0..=64)?),
+            "width" => machine.width_bits = Some(self.number("the number of bits of a counter", 1..=64)?),
+            "fixed" => {
                 machine.fixed = self.list(|parser| Ok(parser.any_word("the name of an event")?.0.to_string()))?;
             }
-            Key::Constrained => machine.constrained = self.list(Self::constraint)?,
-            Key::Overflow => machine.overflow = Some(self.choice("interrupt, nmi or poll", &SIGNALS)?),
-            Key::Callers => machine.callers = Some(self.choice("everywhere or own-cpu", &CALLERS)?),
-            Key::Sharing => machine.sharing = Some(self.choice("on or off", &SHARING)?),
-            Key::Breakpoints => machine.breakpoints = Some(self.debug_registers()?),
-            Key::Tick => {
+            "constrained" => machine.constrained = self.list(Self::constraint)?,
+            "overflow" => machine.overflow = Some(self.choice("interrupt, nmi or poll")?),
+            "callers" => machine.callers = Some(self.choice("everywhere or own-cpu")?),
+            "sharing" => machine.sharing = Some(self.choice("on or off")?),
+            "breakpoints" => machine.breakpoints = Some(self.debug_registers()?),
+            "tick" => {
                 let (_, place) = self.lexer.peek();
                 let tick = self.span("the time between two ticks")?;
                 if tick.0 == 0 {
@@ -143,25 +82,19 @@ impl Parser<'_> {
                 }
                 machine.tick = Some(tick);
             }
-            Key::Seed => machine.seed = Some(self.number("a seed", 0..=u64::MAX)?),
+            _ => machine.seed = Some(self.number("a seed", 0..=u64::MAX)?),
         }
         Ok(())
-    }
-
-    fn cpus(&mut self, expected: &str) -> Parsed<u32> {
-        let cpus = self.number(expected, 1..=u64::from(MAX_CPUS))?;
-        // The range above fits.
-        Ok(u32::try_from(cpus).unwrap_or(MAX_CPUS))
     }
 
     /// Takes `cache-misses:0-1+3`.
     fn constraint(&mut self) -> Parsed<Constraint> {
         let (event, _) = self.any_word("the name of an event")?;
         self.sign(":")?;
-        let mut slots = BTreeSet::new();
+        let mut slots: BTreeSet<u8> = BTreeSet::new();
         loop {
-            let first = self.number_u8("the number of a counter", 0..=63)?;
-            let last = if self.eat_sign("-") { self.number_u8("the number of a counter", first..=63)? } else { first };
+            let first: u8 = self.number("the number of a counter", 0..=63)?;
+            let last = if self.eat_sign("-") { self.number("the number of a counter", first..=63)? } else { first };
             slots.extend(first..=last);
             if !self.eat_sign("+") {
                 return Ok(Constraint { event: event.into(), slots: slots.into_iter().collect() });
@@ -176,46 +109,52 @@ impl Parser<'_> {
             (Token::Number(text), place) => text.strip_suffix('x').map(|digits| (digits, place)),
             _ => None,
         };
-        let as_u32 = |number: u64| u32::try_from(number).unwrap_or(0);
         let Some((digits, place)) = split else {
-            return Ok(DebugRegisters::Shared(as_u32(self.number(EXPECTED, 0..=64)?)));
+            return self.number(EXPECTED, 0..=64).map(DebugRegisters::Shared);
         };
         self.take();
-        let execute = as_u32(Self::as_number(digits, place, EXPECTED, 0..=64)?);
+        let execute = Self::as_number(digits, place, EXPECTED, 0..=64)?;
         self.sign("+")?;
         let (token, place) = self.lexer.peek();
         let digits = if let Token::Number(text) = token { text.strip_suffix("rw") } else { None };
         let digits = digits.ok_or_else(|| self.unexpected("a number of debug registers for data, such as 4rw"))?;
         self.take();
-        let data = as_u32(Self::as_number(digits, place, EXPECTED, 0..=64)?);
+        let data = Self::as_number(digits, place, EXPECTED, 0..=64)?;
         Ok(DebugRegisters::Separate { execute, data })
     }
 
     fn required(&mut self, said: &mut Said) -> Parsed<Required> {
-        const WORDS: &str = "pmu, counters=N, breakpoints[=N], cpus=N, root, hotplug, kernel or lab";
+        const NEED: &str = "pmu, counters=N, breakpoints[=N], cpus=N, root, hotplug, kernel or lab";
         let (_, place) = self.lexer.peek();
-        let need = self.choice(WORDS, &NEEDS)?;
-        let requirement = match need {
-            NeedWord::Pmu => Requirement::Pmu,
-            NeedWord::Counters => {
+        let word = self.one_of(NEED, "pmu counters breakpoints cpus root hotplug kernel lab")?;
+        let requirement = match word {
+            "pmu" => Requirement::Pmu,
+            "counters" => {
                 self.sign("=")?;
-                Requirement::Counters(self.number_u32("the number of counters", 1)?)
+                Requirement::Counters(self.number("the number of counters", 1..=u32::MAX)?)
             }
-            NeedWord::Breakpoints if self.eat_sign("=") => {
-                Requirement::BreakpointSlots(self.number_u32("the number of debug registers", 1)?)
+            "breakpoints" if self.eat_sign("=") => {
+                Requirement::BreakpointSlots(self.number("the number of debug registers", 1..=u32::MAX)?)
             }
-            NeedWord::Breakpoints => Requirement::Breakpoints,
-            NeedWord::Cpus => {
+            "breakpoints" => Requirement::Breakpoints,
+            "cpus" => {
                 self.sign("=")?;
-                Requirement::Cpus(self.cpus("the number of CPUs")?)
+                Requirement::Cpus(self.number("the number of CPUs", 1..=MAX_CPUS)?)
             }
-            NeedWord::Root => Requirement::Root,
-            NeedWord::Hotplug => Requirement::Hotplug,
-            NeedWord::Kernel => Requirement::Kernel,
-            NeedWord::Lab => Requirement::Lab,
+            "root" => Requirement::Root,
+            "hotplug" => Requirement::Hotplug,
+            "kernel" => Requirement::Kernel,
+            _ => Requirement::Lab,
         };
         let place = place.to(self.last);
-        said.required_once(NEEDS[need as usize].0, place)?;
+        // The machine and the requirements have words in common.
+        let key = match word {
+            "counters" => "requires counters",
+            "breakpoints" => "requires breakpoints",
+            "cpus" => "requires cpus",
+            other => other,
+        };
+        said.once(key, place)?;
         Ok(Required { requirement, place })
     }
 }
@@ -224,32 +163,11 @@ impl Said {
     fn once(&mut self, key: &'static str, place: SourceSpan) -> Parsed<()> {
         if self.0.insert(key) { Ok(()) } else { Err(Problem::new(place, format!("`{key}` is said twice"))) }
     }
-
-    /// The machine and the requirements have words in common.
-    fn required_once(&mut self, word: &'static str, place: SourceSpan) -> Parsed<()> {
-        let key = match word {
-            "counters" => "requires counters",
-            "breakpoints" => "requires breakpoints",
-            "cpus" => "requires cpus",
-            other => other,
-        };
-        self.once(key, place)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_tables_stand_in_the_order_of_their_enums() {
-        for (index, (_, key)) in KEYS.iter().enumerate() {
-            assert_eq!(*key as usize, index);
-        }
-        for (index, (_, need)) in NEEDS.iter().enumerate() {
-            assert_eq!(*need as usize, index);
-        }
-    }
 
     #[test]
     fn the_comment_at_the_top_ends_at_the_first_other_line() {

@@ -3,21 +3,14 @@
 //! **Invariant:** as many events as names.
 
 use super::super::ast::{
-    Breakpoint, CpuList, Event, Flag, Flags, Name, NewEvent, Open, OpenForm, RingMode, RingOwnership, Samples,
-    SourceSpan, Target, Watch,
+    Breakpoint, CpuList, Event, Flags, Name, NewEvent, Open, OpenForm, RingMode, RingOwnership, Samples, SourceSpan,
+    Target, Watch,
 };
 use super::super::error::Problem;
 use super::super::lex::Token;
+use super::super::vocabulary::Word;
 use super::words::parse_address;
 use super::{Parsed, Parser};
-
-const FLAGS: [(&str, Flag); 5] = [
-    ("inherit", Flag::Inherit),
-    ("pinned", Flag::Pinned),
-    ("exclusive", Flag::Exclusive),
-    ("disabled", Flag::Disabled),
-    ("enable-on-exec", Flag::EnableOnExec),
-];
 
 impl Parser<'_> {
     pub(super) fn open(&mut self) -> Parsed<Open> {
@@ -54,7 +47,7 @@ impl Parser<'_> {
         }
         let period = self.number("after how many occurrences a sample is taken", 1..=u64::MAX)?;
         self.word("into")?;
-        let ring_bytes = self.number_u32("the bytes of a ring", 1)?;
+        let ring_bytes = self.number("the bytes of a ring", 1..=u32::MAX)?;
         let mode = if self.eat_word("overwriting") { RingMode::Overwrite } else { RingMode::Forward };
         let ownership = if self.eat_word("shared") { RingOwnership::Shared } else { RingOwnership::Own };
         Ok(Some(Samples { period, ring_bytes, mode, ownership }))
@@ -110,8 +103,7 @@ impl Parser<'_> {
             match token {
                 Token::Word("fails" | "each") => return Ok(flags),
                 Token::Word(word) => {
-                    let flag =
-                        self.choice("inherit, pinned, exclusive, disabled, enable-on-exec, each or fails", &FLAGS)?;
+                    let flag = self.choice("inherit, pinned, exclusive, disabled, enable-on-exec, each or fails")?;
                     if !flags.set(flag) {
                         return Err(Problem::new(place, format!("`{word}` is said twice")));
                     }
@@ -128,11 +120,8 @@ fn breakpoint(text: &str) -> Result<Breakpoint, &'static str> {
     let (address, len) = range.split_once('/').map_or((range, None), |(address, len)| (address, Some(len)));
     let address = parse_address(address).ok_or("an address")?;
     let watch = match access {
-        None | Some("rw" | "wr") => Watch::ReadWrite,
-        Some("r") => Watch::Read,
-        Some("w") => Watch::Write,
-        Some("x") => Watch::Execute,
-        Some(_) => return Err("one of the accesses r, w, rw and x"),
+        None | Some("wr") => Watch::ReadWrite,
+        Some(access) => Watch::of_word(access).ok_or("one of the accesses r, w, rw and x")?,
     };
     let len_bytes = match len {
         None if watch == Watch::Execute => 8,

@@ -4,53 +4,11 @@
 
 use pmux_engine::Nanos;
 
-use super::super::ast::{
-    AccessKind, ControlOp, ControlTarget, Event, ExecKind, Fault, ForkKind, Name, Rate, Run, Statement,
-};
+use super::super::ast::{ControlOp, ControlTarget, Event, ExecKind, Fault, ForkKind, Name, Rate, Run, Statement};
 use super::super::error::Problem;
 use super::super::lex::Token;
 use super::words::unit_ns;
 use super::{Parsed, Parser, STATEMENT_WORDS};
-
-const ACCESSES: [(&str, AccessKind); 3] =
-    [("read", AccessKind::Read), ("write", AccessKind::Write), ("execute", AccessKind::Execute)];
-
-#[derive(Clone, Copy)]
-enum FaultWord {
-    Alloc,
-    Program,
-    Start,
-    Read,
-    HandOver,
-    Held,
-    Interrupt,
-    Doorbell,
-    Storm,
-    None,
-}
-
-const FAULTS: [(&str, FaultWord); 10] = [
-    ("alloc", FaultWord::Alloc),
-    ("program", FaultWord::Program),
-    ("start", FaultWord::Start),
-    ("read", FaultWord::Read),
-    ("hand-over", FaultWord::HandOver),
-    ("held", FaultWord::Held),
-    ("interrupt", FaultWord::Interrupt),
-    ("doorbell", FaultWord::Doorbell),
-    ("storm", FaultWord::Storm),
-    ("none", FaultWord::None),
-];
-
-#[derive(Clone, Copy)]
-enum DoorbellWord {
-    Late,
-    Twice,
-    Spurious,
-}
-
-const DOORBELLS: [(&str, DoorbellWord); 3] =
-    [("late", DoorbellWord::Late), ("twice", DoorbellWord::Twice), ("spurious", DoorbellWord::Spurious)];
 
 impl Parser<'_> {
     pub(super) fn statement(&mut self) -> Parsed<Statement> {
@@ -148,7 +106,7 @@ impl Parser<'_> {
 
     fn touch(&mut self) -> Parsed<Statement> {
         let task = self.task_name()?;
-        let pages = self.number_u32("a number of pages", 1)?;
+        let pages = self.number("a number of pages", 1..=u32::MAX)?;
         if !self.eat_word("page") {
             self.word("pages")?;
         }
@@ -158,10 +116,10 @@ impl Parser<'_> {
     fn access(&mut self) -> Parsed<Statement> {
         let task = self.task_name()?;
         let address = self.address()?;
-        let kind = self.choice("read, write or execute", &ACCESSES)?;
+        let kind = self.choice("read, write or execute")?;
         let mut times = 1;
         if let Token::Number(_) = self.lexer.peek().0 {
-            times = self.number_u32("a number of accesses", 1)?;
+            times = self.number("a number of accesses", 1..=u32::MAX)?;
             if !self.eat_word("time") {
                 self.word("times")?;
             }
@@ -218,33 +176,34 @@ impl Parser<'_> {
     }
 
     fn nth(&mut self, what: &str) -> Parsed<u32> {
-        self.number_u32(&format!("{what}, from 1,"), 1)
+        self.number(&format!("{what}, from 1,"), 1..=u32::MAX)
     }
 
     fn fault(&mut self) -> Parsed<Fault> {
         const FAULT: &str = "alloc, program, start, read, hand-over, held, interrupt, doorbell, storm or none";
-        Ok(match self.choice(FAULT, &FAULTS)? {
-            FaultWord::Alloc => Fault::Alloc(self.nth("which allocation fails")?),
-            FaultWord::Program => Fault::Program(self.nth("which programming is refused")?),
-            FaultWord::Start => Fault::Start(self.nth("which start is refused")?),
-            FaultWord::Read => Fault::Read(self.nth("which reading is refused")?),
-            FaultWord::HandOver => Fault::HandOver(self.nth("which hand-over can't be")?),
-            FaultWord::Held => {
+        const WORDS: &str = "alloc program start read hand-over held interrupt doorbell storm none";
+        Ok(match self.one_of(FAULT, WORDS)? {
+            "alloc" => Fault::Alloc(self.nth("which allocation fails")?),
+            "program" => Fault::Program(self.nth("which programming is refused")?),
+            "start" => Fault::Start(self.nth("which start is refused")?),
+            "read" => Fault::Read(self.nth("which reading is refused")?),
+            "hand-over" => Fault::HandOver(self.nth("which hand-over can't be")?),
+            "held" => {
                 let cpu = self.cpu()?;
                 self.word("counter")?;
-                Fault::Held(cpu, self.number_u8("the number of a counter", 0..=63)?)
+                Fault::Held(cpu, self.number("the number of a counter", 0..=63)?)
             }
-            FaultWord::Interrupt => {
+            "interrupt" => {
                 self.word("late")?;
                 Fault::InterruptLate(self.span("a time")?)
             }
-            FaultWord::Doorbell => match self.choice("late, twice or spurious", &DOORBELLS)? {
-                DoorbellWord::Late => Fault::DoorbellLate(self.span("a time")?),
-                DoorbellWord::Twice => Fault::DoorbellTwice,
-                DoorbellWord::Spurious => Fault::DoorbellSpurious(self.cpu()?),
+            "doorbell" => match self.one_of("late, twice or spurious", "late twice spurious")? {
+                "late" => Fault::DoorbellLate(self.span("a time")?),
+                "twice" => Fault::DoorbellTwice,
+                _ => Fault::DoorbellSpurious(self.cpu()?),
             },
-            FaultWord::Storm => Fault::Storm(self.cpu()?, self.number_u32("a number of interrupts", 1)?),
-            FaultWord::None => Fault::None,
+            "storm" => Fault::Storm(self.cpu()?, self.number("a number of interrupts", 1..=u32::MAX)?),
+            _ => Fault::None,
         })
     }
 }

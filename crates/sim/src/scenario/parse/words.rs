@@ -2,7 +2,9 @@
 //!
 //! **Invariant:** every number is checked against what it may be, here, once.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use pmux_engine::{CpuId, Nanos};
 
@@ -10,55 +12,13 @@ use super::super::ast::{CpuList, Decimal, Errno, MAX_CPUS, Name, SourceSpan, Sta
 use super::super::error::Problem;
 use super::super::lex::Token;
 use super::super::nearest::did_you_mean;
+use super::super::vocabulary::Word;
 use super::{Parsed, Parser};
 
 /// Words that can't be names, because they mean something where a name could stand.
-const RESERVED: [&str; 44] = [
-    "set",
-    "switch",
-    "trigger",
-    "fired",
-    "machine",
-    "requires",
-    "sim",
-    "only",
-    "task",
-    "thread",
-    "open",
-    "run",
-    "migrate",
-    "touch",
-    "access",
-    "fork",
-    "exec",
-    "exit",
-    "enable",
-    "disable",
-    "reset",
-    "close",
-    "offline",
-    "online",
-    "wait",
-    "fault",
-    "expect",
-    "on",
-    "to",
-    "as",
-    "cpu",
-    "cpus",
-    "rate",
-    "pages",
-    "times",
-    "setuid",
-    "truth",
-    "lost",
-    "within",
-    "fails",
-    "inherit",
-    "pinned",
-    "exclusive",
-    "disabled",
-];
+const RESERVED: &str = "set switch trigger fired machine requires sim only task thread open run migrate touch access \
+                        fork exec exit enable disable reset close offline online wait fault expect on to as cpu cpus \
+                        rate pages times setuid truth lost within fails inherit pinned exclusive disabled";
 
 /// The units of time, in nanoseconds.
 const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
@@ -134,15 +94,34 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Takes one of the words of a table and gives what it stands for.
-    pub(super) fn choice<T: Copy>(&mut self, expected: &str, table: &[(&str, T)]) -> Parsed<T> {
+    /// Takes one of some words, which stand in `words` with a blank between.
+    pub(super) fn one_of(&mut self, expected: &str, words: &'static str) -> Parsed<&'static str> {
         if let (Token::Word(word), _) = self.lexer.peek()
-            && let Some((_, value)) = table.iter().find(|(known, _)| *known == word)
+            && let Some(known) = words.split(' ').find(|known| *known == word)
         {
             self.take();
-            return Ok(*value);
+            return Ok(known);
         }
-        Err(self.unexpected_word(expected, table.iter().map(|(word, _)| *word)))
+        Err(self.unexpected_word(expected, words.split(' ')))
+    }
+
+    /// Takes a word and gives what it stands for.
+    pub(super) fn choice<T: Word>(&mut self, expected: &str) -> Parsed<T> {
+        if let (Token::Word(word), _) = self.lexer.peek()
+            && let Some(value) = T::of_word(word)
+        {
+            self.take();
+            return Ok(value);
+        }
+        Err(self.unexpected_word(expected, T::WORDS.iter().map(|(word, _)| *word)))
+    }
+
+    /// Takes a sign and gives what it stands for; `None`, and nothing is taken, if it stands for none of these.
+    pub(super) fn sign_choice<T: Word>(&mut self) -> Option<T> {
+        let (Token::Sign(sign), _) = self.lexer.peek() else { return None };
+        let value = T::of_word(sign)?;
+        self.take();
+        Some(value)
     }
 
     pub(super) fn name(&mut self, expected: &str) -> Parsed<Name> {
@@ -151,7 +130,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn as_name(word: &str, place: SourceSpan) -> Parsed<Name> {
-        if RESERVED.contains(&word) || cpu_digits(word).is_some() {
+        if RESERVED.split(' ').any(|known| known == word) || cpu_digits(word).is_some() {
             let message = format!("`{word}` is a word of the language and can't be a name");
             return Err(Problem::new(place, message).with_help("choose another name"));
         }
@@ -182,35 +161,30 @@ impl<'a> Parser<'a> {
     }
 
     /// Takes a whole number in a range.
-    pub(super) fn number(&mut self, expected: &str, range: RangeInclusive<u64>) -> Parsed<u64> {
+    pub(super) fn number<T: Whole>(&mut self, expected: &str, range: RangeInclusive<T>) -> Parsed<T> {
         let (text, place) = self.digits(expected)?;
         Self::as_number(text, place, expected, range)
     }
 
-    pub(super) fn as_number(text: &str, place: SourceSpan, expected: &str, range: RangeInclusive<u64>) -> Parsed<u64> {
-        let (least, most) = (*range.start(), *range.end());
+    pub(super) fn as_number<T: Whole>(
+        text: &str,
+        place: SourceSpan,
+        expected: &str,
+        range: RangeInclusive<T>,
+    ) -> Parsed<T> {
+        let (least, most) = (range.start(), range.end());
         let (digits, suffix) = split_number(text);
         let number = if digits.contains('.') { None } else { Some(digits.replace('_', "")) };
         let (Some(number), "") = (number, suffix) else {
             return Err(Problem::new(place, format!("expected {expected}, found `{text}`")));
         };
-        match number.parse() {
+        match number.parse::<T>() {
             Ok(number) if range.contains(&number) => Ok(number),
-            _ if most == u64::MAX => Err(Problem::new(place, format!("`{text}` is too small or too large"))),
+            _ if Into::<u64>::into(*most) == u64::MAX => {
+                Err(Problem::new(place, format!("`{text}` is too small or too large")))
+            }
             _ => Err(Problem::new(place, format!("`{text}` is out of range: {expected} is {least} to {most}"))),
         }
-    }
-
-    pub(super) fn number_u32(&mut self, expected: &str, least: u32) -> Parsed<u32> {
-        let number = self.number(expected, u64::from(least)..=u64::from(u32::MAX))?;
-        // The range above fits.
-        Ok(u32::try_from(number).unwrap_or(u32::MAX))
-    }
-
-    pub(super) fn number_u8(&mut self, expected: &str, range: RangeInclusive<u8>) -> Parsed<u8> {
-        let number = self.number(expected, u64::from(*range.start())..=u64::from(*range.end()))?;
-        // The range above fits.
-        Ok(u8::try_from(number).unwrap_or(u8::MAX))
     }
 
     /// Takes an address: `0x1000`, or a decimal number.
@@ -298,6 +272,11 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// What a whole number is read as.
+pub(super) trait Whole: Copy + Display + FromStr + Into<u64> + PartialOrd {}
+
+impl<T: Copy + Display + FromStr + Into<u64> + PartialOrd> Whole for T {}
+
 #[derive(Clone, Copy)]
 pub(super) enum Quantity {
     Number(Decimal),
@@ -310,10 +289,7 @@ pub(super) fn word_as_cpu(word: &str, place: SourceSpan) -> Option<Parsed<CpuId>
 }
 
 fn as_cpu(digits: &str, place: SourceSpan) -> Parsed<CpuId> {
-    let most = u64::from(MAX_CPUS - 1);
-    let number = Parser::as_number(digits, place, "the number of a CPU", 0..=most)?;
-    // The range above fits.
-    Ok(CpuId(u32::try_from(number).unwrap_or(0)))
+    Parser::as_number(digits, place, "the number of a CPU", 0..=MAX_CPUS - 1).map(CpuId)
 }
 
 fn as_span(text: &str, place: SourceSpan) -> Parsed<Nanos> {

@@ -8,6 +8,7 @@ use super::naming::{Bound, RecordState};
 use crate::machine::{Event, Set, Trace};
 use crate::timeline::EventFigures;
 use pmux_engine::ControlError;
+use std::rc::Rc;
 
 #[derive(Clone, Copy)]
 enum SwitchObject {
@@ -34,7 +35,7 @@ impl Execution {
         let objects = match (verb, is_group, &record.bound) {
             (ControlOp::Reset, true, Bound::Task(..) | Bound::Cpus(_)) => {
                 let together = self.names.records.get(record.together.clone()).unwrap_or_default();
-                together.iter().flat_map(|record| record.events()).map(SwitchObject::Event).collect()
+                together.iter().flat_map(|record| record.bound.events()).map(SwitchObject::Event).collect()
             }
             _ => objects,
         };
@@ -81,7 +82,7 @@ impl Execution {
         let Statement::Modify { event, .. } = statement else { return true };
         // A name that means nothing open is the statement's own affair.
         let record = self.names.open_number(event).ok().and_then(|number| self.names.records.get(number));
-        record.is_none_or(|record| record.events().iter().all(|&event| self.world.can_follow(event)))
+        record.is_none_or(|record| record.bound.events().iter().all(|&event| self.world.can_follow(event)))
     }
 
     /// All of these become it, or none.
@@ -104,18 +105,18 @@ impl Execution {
                 return Err(Refused::errno(error.errno(), error.to_string()));
             }
         }
-        self.names.rewrite(number..number + 1, |open, index| {
-            if let Some(new) = open.events.get_mut(index) {
-                new.event = AstEvent::Breakpoint(breakpoint);
-            }
-        });
+        if let Some(record) = self.names.records.get_mut(number)
+            && let Some(new) = Rc::make_mut(&mut record.open).events.get_mut(record.index)
+        {
+            new.event = AstEvent::Breakpoint(breakpoint);
+        }
         Ok(())
     }
 
     fn close_target(&mut self, number: usize, target: &ControlTarget) -> Result<(), Refused> {
         let Some(record) = self.names.records.get(number) else { return Ok(()) };
         let alone = matches!(target, ControlTarget::Event(_)) && !matches!(record.bound, Bound::Set(..));
-        if alone && record.is_in_a_group() {
+        if alone && record.open.form == OpenForm::Group && record.open.events.len() > 1 {
             let why = format!("groups are closed whole: write close {{{}}}", record.name);
             return Err(Refused::Unusable(why));
         }

@@ -9,7 +9,7 @@ use super::super::ast::{Expectation, Name, Scenario, SourceSpan, Statement, Step
 use super::super::eval::evaluate;
 use super::super::trigger_watch::TriggerWatch;
 use super::machine::{Unusable, description};
-use super::naming::{Names, Record};
+use super::naming::Names;
 use super::observe::Facts;
 use super::outcome::{Cause, Failure, Figures, MOST_FAILURES, Outcome, RunResult};
 use super::{Checks, RunOptions};
@@ -124,7 +124,7 @@ impl Execution {
     #[must_use]
     pub fn events_of(&self, name: &Name) -> Vec<Event> {
         let record = self.names.open_number(name).ok().and_then(|number| self.names.records.get(number));
-        record.map(Record::events).unwrap_or_default()
+        record.map(|record| record.bound.events()).unwrap_or_default()
     }
 
     /// Carries out a statement as it stands in a scenario: it must succeed, or fail as it says; then it is checked what

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a name that was closed is still known, as closed; a task's name stands for its task for ever.
 
-use super::super::ast::{Name, Open, OpenForm};
+use super::super::ast::{Name, Open};
 use super::execution::Refused;
 use crate::machine::{Event, Set};
 use crate::timeline::EventFigures;
@@ -89,13 +89,6 @@ impl Names {
         }
     }
 
-    /// What these records were opened as has become something else. `change` gets the statement and which of its events it is.
-    pub(super) fn rewrite(&mut self, records: std::ops::Range<usize>, change: impl Fn(&mut Open, usize)) {
-        for record in self.records.get_mut(records).unwrap_or_default() {
-            change(Rc::make_mut(&mut record.open), record.index);
-        }
-    }
-
     /// The number of an event's record, open or closed.
     pub(super) fn number(&self, name: &Name) -> Result<usize, Refused> {
         self.events.get(name.as_str()).copied().ok_or_else(|| Refused::Unusable(format!("there is no event `{name}`")))
@@ -117,18 +110,6 @@ impl Names {
     pub(super) fn name_of_event(&self, event: Event) -> String {
         let record = self.number_of(event).and_then(|number| self.records.get(number));
         record.map_or_else(|| event.to_string(), |record| record.name.clone())
-    }
-}
-
-impl Record {
-    /// Whether it shares its group with others.
-    pub(super) fn is_in_a_group(&self) -> bool {
-        self.open.form == OpenForm::Group && self.open.events.len() > 1
-    }
-
-    /// The events of the machine behind it.
-    pub(super) fn events(&self) -> Vec<Event> {
-        self.bound.events()
     }
 }
 

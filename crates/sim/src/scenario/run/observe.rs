@@ -53,7 +53,7 @@ impl Observe for Facts<'_> {
     fn truth(&mut self, subject: &Subject, window: Window) -> Result<u64, String> {
         let world = &self.0.world;
         let truths: Vec<Truth> = match self.0.count_source(subject)? {
-            CountSource::All(record) => record.events().iter().filter_map(|&event| world.truth(event)).collect(),
+            CountSource::All(record) => record.bound.events().iter().filter_map(|&event| world.truth(event)).collect(),
             CountSource::One(event) => world.truth(event).into_iter().collect(),
             CountSource::OnCpu(_, event, cpu) => world.truth_at(event, ContextKey::Cpu(cpu)).into_iter().collect(),
             CountSource::Own(event) => {
@@ -300,7 +300,7 @@ impl Execution {
 
     /// What the machine withheld of an event that is open.
     pub(super) fn lost_of(&self, number: usize) -> u64 {
-        let events = self.names.records.get(number).map(Record::events).unwrap_or_default();
+        let events = self.names.records.get(number).map(|record| record.bound.events()).unwrap_or_default();
         events.into_iter().filter_map(|event| self.world.truth(event)).map(|truth| truth.lost).sum()
     }
 
@@ -318,8 +318,8 @@ impl Execution {
             return (**figures).clone();
         }
         let (event, flags) = (record.open.events.get(record.index), &record.open.flags);
-        let truths: Vec<Truth> = record.events().iter().filter_map(|&event| self.world.truth(event)).collect();
-        let leader = record.events().first().copied();
+        let truths: Vec<Truth> = record.bound.events().iter().filter_map(|&event| self.world.truth(event)).collect();
+        let leader = record.bound.events().first().copied();
         EventFigures {
             name: record.name.clone(),
             event: event.map(|new| new.event.to_string()).unwrap_or_default(),

@@ -94,7 +94,7 @@ impl Execution {
     pub(super) fn take_samples(&mut self, name: &Name, expected: Option<u64>) -> Result<(), Refused> {
         let number = self.names.open_number(name)?;
         let record = self.names.records.get(number);
-        let Some(event) = record.and_then(|record| record.events().first().copied()) else { return Ok(()) };
+        let Some(event) = record.and_then(|record| record.bound.events().first().copied()) else { return Ok(()) };
         let overwrites = record.and_then(|record| record.open.samples).is_some_and(|it| it.mode == RingMode::Overwrite);
         let broken = |error| Refused::Unmet(format!("the ring of {name} can't be read: {error}"));
         let found = if overwrites {

@@ -18,32 +18,36 @@ fn says(bearing: Bearing, table: &[(&str, &str, &str)]) {
     }
 }
 
+/// Each statement, and what is said somewhere of `open` with it behind.
+fn says_behind(open: &str, table: &[(&str, &str)]) {
+    for (statement, said) in table {
+        let problems = problems(&format!("{open}{statement}"));
+        let found =
+            problems.iter().any(|problem| problem.bearing == Bearing::Everywhere && problem.to_string().contains(said));
+        assert!(found, "{statement}\nwanted: {said}\nfound: {problems:#?}");
+    }
+}
+
 #[test]
 fn names_are_defined_once_and_before_they_are_used() {
-    says(
-        Bearing::Everywhere,
-        &[
-            ("run A 1ms", "1:5", "there is no task `A`"),
-            ("task A; task B; run C 1ms", "1:21", "there is no task `C`"),
-            ("task Alpha; run Alhpa 1ms", "1:17", "did you mean `Alpha`?"),
-            ("task A; task A", "1:14", "there is a task `A` already on line 1"),
-            ("task A; fork A as A", "1:19", "there is a task `A` already"),
-            ("task A; open A = page-faults on A", "1:14", "there is a task `A` already"),
-            (
-                "task A; open e1, e2 = page-faults, dummy on A; expect e3.count == 1",
-                "1:55",
-                "not open: did you mean `e2`?",
-            ),
-            ("task A; open e = dummy on A; run e 1ms", "1:34", "`e` is an event, and not a task"),
-            ("task A; enable A", "1:16", "`A` is a task, and not an event"),
-            ("task A; open e, e = dummy, dummy on A", "1:17", "`e` is said twice"),
-            ("task A; run A, A 1ms", "1:16", "`A` is said twice"),
-            ("task A; open e = dummy on A; close e; expect e.count == 1", "1:46", "`e` was closed on line 1"),
-            ("task A; open {e, f} = {dummy, dummy} on A; close {e}; reset f", "1:61", "`f` was closed"),
-            ("open {e, f} = {dummy, dummy} system-wide; close e; reset f", "1:58", "`f` was closed"),
-            ("task A; open {e, f} = {dummy, dummy} on A; close f", "1:50", "groups are closed whole"),
-        ],
-    );
+    let table = [
+        ("run A 1ms", "1:5", "there is no task `A`"),
+        ("task A; task B; run C 1ms", "1:21", "there is no task `C`"),
+        ("task Alpha; run Alhpa 1ms", "1:17", "did you mean `Alpha`?"),
+        ("task A; task A", "1:14", "there is a task `A` already on line 1"),
+        ("task A; fork A as A", "1:19", "there is a task `A` already"),
+        ("task A; open A = page-faults on A", "1:14", "there is a task `A` already"),
+        ("task A; open e1, e2 = page-faults, dummy on A; expect e3.count == 1", "1:55", "not open: did you mean `e2`?"),
+        ("task A; open e = dummy on A; run e 1ms", "1:34", "`e` is an event, and not a task"),
+        ("task A; enable A", "1:16", "`A` is a task, and not an event"),
+        ("task A; open e, e = dummy, dummy on A", "1:17", "`e` is said twice"),
+        ("task A; run A, A 1ms", "1:16", "`A` is said twice"),
+        ("task A; open e = dummy on A; close e; expect e.count == 1", "1:46", "`e` was closed on line 1"),
+        ("task A; open {e, f} = {dummy, dummy} on A; close {e}; reset f", "1:61", "`f` was closed"),
+        ("open {e, f} = {dummy, dummy} system-wide; close e; reset f", "1:58", "`f` was closed"),
+        ("task A; open {e, f} = {dummy, dummy} on A; close f", "1:50", "groups are closed whole"),
+    ];
+    says(Bearing::Everywhere, &table);
     assert_eq!(problems("task A; open e = dummy on A; close e; open e = dummy on A; reset e"), []);
     assert_eq!(problems("task A; open {e} = {dummy} on A; close e; open {e, f} = {dummy, dummy} on A; close {f}"), []);
     assert_eq!(problems("task A; open e = dummy on A fails EINVAL; open e = dummy on A"), []);
@@ -51,42 +55,30 @@ fn names_are_defined_once_and_before_they_are_used() {
 
 #[test]
 fn tasks_act_while_they_live() {
-    says(
-        Bearing::Everywhere,
-        &[
-            ("task A; exit A; run A 1ms", "1:21", "`A` exited on line 1"),
-            ("task A; exit A; fork A as B", "1:22", "`A` exited"),
-            ("task A; exit A; open e = dummy on A", "1:35", "`A` exited"),
-            ("task A; thread A as T; exec T", "1:24", "an exec ends all other threads"),
-            ("task A; thread A as T; exec A", "1:24", "an exec ends all other threads"),
-        ],
-    );
+    let table = [
+        ("task A; exit A; run A 1ms", "1:21", "`A` exited on line 1"),
+        ("task A; exit A; fork A as B", "1:22", "`A` exited"),
+        ("task A; exit A; open e = dummy on A", "1:35", "`A` exited"),
+        ("task A; thread A as T; exec T", "1:24", "an exec ends all other threads"),
+        ("task A; thread A as T; exec A", "1:24", "an exec ends all other threads"),
+    ];
+    says(Bearing::Everywhere, &table);
     assert_eq!(problems("task A; exit A; open e = dummy on A fails ESRCH"), []);
     assert_eq!(problems("task A; thread A as T; exit T; exec A"), []);
 }
 
 #[test]
 fn cpus_exist_and_are_online_where_they_are_used() {
-    says(
-        Bearing::Everywhere,
-        &[
-            (
-                "machine cpus=2\ntask A on cpu2",
-                "2:1",
-                "there is no cpu2: the machine has 2 CPUs (say `machine cpus=3`)",
-            ),
-            (
-                "requires: cpus=2, root, hotplug\ntask A; offline cpu1; run A 1ms on cpu1",
-                "2:23",
-                "cpu1 is offline here",
-            ),
-            ("requires: cpus=2, root, hotplug\noffline cpu1; offline cpu1", "2:15", "cpu1 is offline already"),
-            ("requires: cpus=2, root, hotplug\nonline cpu1", "2:1", "cpu1 is online already"),
-            ("requires: cpus=2, root, hotplug\noffline cpu1; open e = dummy on cpu1", "2:15", "cpu1 is offline here"),
-            ("sim only: x\nmachine cpus=1\noffline cpu0", "3:1", "cpu0 is the last one"),
-            ("open s = dummy system-wide cpus 0-7", "1:1", "there is no cpu7"),
-        ],
-    );
+    let table = [
+        ("machine cpus=2\ntask A on cpu2", "2:1", "there is no cpu2: the machine has 2 CPUs (say `machine cpus=3`)"),
+        ("requires: cpus=2, root, hotplug\ntask A; offline cpu1; run A 1ms on cpu1", "2:23", "cpu1 is offline here"),
+        ("requires: cpus=2, root, hotplug\noffline cpu1; offline cpu1", "2:15", "cpu1 is offline already"),
+        ("requires: cpus=2, root, hotplug\nonline cpu1", "2:1", "cpu1 is online already"),
+        ("requires: cpus=2, root, hotplug\noffline cpu1; open e = dummy on cpu1", "2:15", "cpu1 is offline here"),
+        ("sim only: x\nmachine cpus=1\noffline cpu0", "3:1", "cpu0 is the last one"),
+        ("open s = dummy system-wide cpus 0-7", "1:1", "there is no cpu7"),
+    ];
+    says(Bearing::Everywhere, &table);
     let fails =
         "requires: cpus=2, root, hotplug\noffline cpu1; open e = dummy on cpu1 fails ENODEV; offline cpu1 fails EINVAL";
     assert_eq!(problems(fails), []);
@@ -116,12 +108,7 @@ fn expectations_have_a_meaning() {
         ("run A 1ms rate cylces=1", "there is no event `cylces` whose rate could be set"),
         ("run A 1ms rate faults=1 page-faults=2", "the rate of `page-faults` is said twice"),
     ];
-    for (statement, said) in table {
-        let problems = problems(&format!("{open}{statement}"));
-        let found =
-            problems.iter().any(|problem| problem.bearing == Bearing::Everywhere && problem.to_string().contains(said));
-        assert!(found, "{statement}\nwanted: {said}\nfound: {problems:#?}");
-    }
+    says_behind(open, &table);
     for statement in [
         "expect e.count == truth",
         "expect e.children[C].count == e.count - e.own.count",
@@ -142,29 +129,23 @@ fn expectations_have_a_meaning() {
 fn a_change_fits_what_is_open() {
     let open = "task A; open e = dummy on A; open b = mem:0x10/4:w on A inherit; open s, t = mem:0x10/4:w, dummy \
                 system-wide cpus 0; open c = mem:0x20/4:w on cpus 0-1; ";
-    for (statement, said) in [
+    let table = [
         ("modify x to mem:0x20/4:w", "event `x` is not open"),
         ("modify e to mem:0x20/4:w", "`e` is no breakpoint"),
         ("modify s to mem:0x20/4:w", "`s` is of a system-wide set, which stays as it is (open another set"),
         ("close b; modify b to mem:0x20/4:w", "`b` was closed"),
         ("expect s.cpu1.count == 0", "cpu1"),
-    ] {
-        let problems = problems(&format!("{open}{statement}"));
-        let found =
-            problems.iter().any(|problem| problem.bearing == Bearing::Everywhere && problem.to_string().contains(said));
-        assert!(found, "{statement}\nwanted: {said}\nfound: {problems:#?}");
-    }
-    says(
-        Bearing::OffTheSimulator,
-        &[
-            ("task A; open b = mem:0x10/4:w on A; exit A; modify b to mem:0x20/4:w", "1:45", "`A` exited"),
-            (
-                "task A; open b = mem:0x10/4:w on A inherit; fork A as C; modify b to mem:0x20/4:w",
-                "1:58",
-                "children of `A` count `b` too",
-            ),
-        ],
-    );
+    ];
+    says_behind(open, &table);
+    let table = [
+        ("task A; open b = mem:0x10/4:w on A; exit A; modify b to mem:0x20/4:w", "1:45", "`A` exited"),
+        (
+            "task A; open b = mem:0x10/4:w on A inherit; fork A as C; modify b to mem:0x20/4:w",
+            "1:58",
+            "children of `A` count `b` too",
+        ),
+    ];
+    says(Bearing::OffTheSimulator, &table);
     let head = "requires: cpus=2, root, breakpoints\n";
     for statement in [
         "modify b to mem:0x20/8:rw; expect b.count == truth",
@@ -178,58 +159,54 @@ fn a_change_fits_what_is_open() {
 
 #[test]
 fn the_head_fits_together() {
-    says(
-        Bearing::Everywhere,
-        &[
-            ("machine profile=intel-skylak", "1:1", "did you mean `intel-skylake`?"),
-            ("machine fixed=cycles,cycles", "1:1", "`cycles` has two fixed counters"),
-            ("machine fixed=page-faults", "1:1", "`page-faults` is no hardware event"),
-            ("machine counters=2 constrained=branches:2", "1:1", "`branches` can't be on counter 2"),
-            ("machine constrained=branches:1,branches:2", "1:1", "`branches` is constrained twice"),
-            ("machine cpus=2\nrequires: cpus=3", "2:11", "this requires cpus=3, but the machine line says 2 CPUs"),
-            ("machine counters=2\nrequires: counters=3", "2:11", "the machine line says 2 counters"),
-            ("machine breakpoints=6x+4rw\nrequires: breakpoints=6", "2:11", "says 4 debug registers for data"),
-            ("requires: lab\nsim only: x", "1:11", "runs on the simulator only"),
-        ],
-    );
+    let table = [
+        ("machine profile=intel-skylak", "1:1", "did you mean `intel-skylake`?"),
+        ("machine fixed=cycles,cycles", "1:1", "`cycles` has two fixed counters"),
+        ("machine fixed=page-faults", "1:1", "`page-faults` is no hardware event"),
+        ("machine counters=2 constrained=branches:2", "1:1", "`branches` can't be on counter 2"),
+        ("machine constrained=branches:1,branches:2", "1:1", "`branches` is constrained twice"),
+        ("machine cpus=2\nrequires: cpus=3", "2:11", "this requires cpus=3, but the machine line says 2 CPUs"),
+        ("machine counters=2\nrequires: counters=3", "2:11", "the machine line says 2 counters"),
+        ("machine breakpoints=6x+4rw\nrequires: breakpoints=6", "2:11", "says 4 debug registers for data"),
+        ("requires: lab\nsim only: x", "1:11", "runs on the simulator only"),
+    ];
+    says(Bearing::Everywhere, &table);
 }
 
 #[test]
 fn a_file_says_what_it_needs() {
-    says(
-        Bearing::OffTheSimulator,
-        &[
-            ("task A; open e = cycles on A", "1:9", "needs `pmu`, and the file doesn't say so (write `requires: pmu`)"),
-            ("task A; open e = mem:0x10/4:w on A", "1:9", "a breakpoint needs `breakpoints`"),
-            ("open e = dummy on cpu0", "1:1", "counting whole CPUs needs `root`"),
-            ("open e = sched:sched_switch system-wide", "1:1", "needs `root`"),
-            ("task A on cpu1", "1:1", "needs `cpus=2`"),
-            ("offline cpu1", "1:1", "taking a CPU offline needs `hotplug`"),
-            ("offline cpu1", "1:1", "write `requires: cpus=2, hotplug`"),
-            ("offline cpu0", "1:1", "most machines can't take CPU 0 offline"),
-            ("fault alloc 1", "1:1", "faults can be made on the simulator only (add a line `sim only: REASON`)"),
-            (
-                "requires: pmu\ntask A; open e = cycles on A; expect e.count == truth",
-                "2:31",
-                "the truth is not known of `cycles` on a kernel",
-            ),
-            (
-                "requires: pmu\ntask A; open e = instructions on A; expect e.count == truth",
-                "2:37",
-                "known only nearly on a kernel (write `~ truth within 2%`",
-            ),
-            (
-                "requires: root\nopen e = page-faults on cpu0; expect e.count == truth",
-                "2:31",
-                "the truth is not known of `page-faults` on whole CPUs",
-            ),
-            (
-                "task A; open e = page-faults on A; exec A; expect e.count == truth",
-                "1:44",
-                "`A` began another program: it is not known what of `page-faults` that took (reset it after the exec",
-            ),
-        ],
-    );
+    let table = [
+        ("task A; open e = cycles on A", "1:9", "needs `pmu`, and the file doesn't say so (write `requires: pmu`)"),
+        ("task A; open e = mem:0x10/4:w on A", "1:9", "a breakpoint needs `breakpoints`"),
+        ("open e = dummy on cpu0", "1:1", "counting whole CPUs needs `root`"),
+        ("open e = sched:sched_switch system-wide", "1:1", "needs `root`"),
+        ("task A on cpu1", "1:1", "needs `cpus=2`"),
+        ("offline cpu1", "1:1", "taking a CPU offline needs `hotplug`"),
+        ("offline cpu1", "1:1", "write `requires: cpus=2, hotplug`"),
+        ("offline cpu0", "1:1", "most machines can't take CPU 0 offline"),
+        ("fault alloc 1", "1:1", "faults can be made on the simulator only (add a line `sim only: REASON`)"),
+        (
+            "requires: pmu\ntask A; open e = cycles on A; expect e.count == truth",
+            "2:31",
+            "the truth is not known of `cycles` on a kernel",
+        ),
+        (
+            "requires: pmu\ntask A; open e = instructions on A; expect e.count == truth",
+            "2:37",
+            "known only nearly on a kernel (write `~ truth within 2%`",
+        ),
+        (
+            "requires: root\nopen e = page-faults on cpu0; expect e.count == truth",
+            "2:31",
+            "the truth is not known of `page-faults` on whole CPUs",
+        ),
+        (
+            "task A; open e = page-faults on A; exec A; expect e.count == truth",
+            "1:44",
+            "`A` began another program: it is not known what of `page-faults` that took (reset it after the exec",
+        ),
+    ];
+    says(Bearing::OffTheSimulator, &table);
     for text in [
         "task A; open e = page-faults on A; exec A; reset e; expect e.count == truth",
         "task A; open e = page-faults on A; fork A as C; exec C; expect e.count == truth",

@@ -1,15 +1,21 @@
 //! Scenarios at random: everything that the grammar has, whether or not it makes sense.
 
-use pmux_engine::event_set::{Position, Rounds};
-use pmux_engine::share::Sharing;
+use pmux_engine::event_set::Rounds;
 use pmux_engine::{CpuId, EventState, Nanos};
 use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
-use proptest::sample::{select, subsequence};
+use proptest::sample::{Select, select, subsequence};
+use std::fmt::Debug;
 
 use super::super::ast::*;
+use super::super::vocabulary::Word;
 use crate::machine::profiles::NAMES;
+
+/// Whatever one word says.
+fn said<T: Word + Debug>() -> Select<T> {
+    select(T::WORDS.iter().map(|(_, value)| *value).collect::<Vec<_>>())
+}
 
 fn name() -> impl Strategy<Value = Name> {
     prop_oneof![
@@ -66,8 +72,11 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn breakpoint() -> impl Strategy<Value = Breakpoint> {
-    let watch = select(vec![Watch::Read, Watch::Write, Watch::ReadWrite, Watch::Execute]);
-    (any::<u64>(), any::<u32>(), watch).prop_map(|(address, len_bytes, watch)| Breakpoint { address, len_bytes, watch })
+    (any::<u64>(), any::<u32>(), said()).prop_map(|(address, len_bytes, watch)| Breakpoint {
+        address,
+        len_bytes,
+        watch,
+    })
 }
 
 fn samples() -> impl Strategy<Value = Samples> {
@@ -128,10 +137,6 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-fn window() -> impl Strategy<Value = Window> {
-    select(vec![Window::Running, Window::Enabled])
-}
-
 fn subject() -> impl Strategy<Value = Subject> {
     let part = prop_oneof![
         5 => Just(Part::Whole),
@@ -145,29 +150,19 @@ fn subject() -> impl Strategy<Value = Subject> {
 
 fn expr() -> impl Strategy<Value = Expr> {
     let attribute = prop_oneof![
-        select(vec![
-            Attribute::Count,
-            Attribute::Enabled,
-            Attribute::Running,
-            Attribute::Share,
-            Attribute::Estimate,
-            Attribute::Gap,
-            Attribute::Gaps,
-            Attribute::Lost,
-        ]),
-        window().prop_map(Attribute::Truth),
+        8 => said::<Attribute>(),
+        1 => Just(Attribute::Truth(Window::Enabled)),
     ];
     let leaf = prop_oneof![
         2 => (subject(), attribute).prop_map(|(subject, attribute)| Expr::Of(subject, attribute)),
         1 => decimal().prop_map(Expr::Number),
         1 => span().prop_map(Expr::Time),
-        1 => window().prop_map(Expr::Truth),
+        1 => said().prop_map(Expr::Truth),
         1 => Just(Expr::Lost),
         1 => task().prop_map(Expr::Fired),
     ];
-    let operator = select(vec![Operator::Add, Operator::Subtract, Operator::Multiply, Operator::Divide]);
-    leaf.prop_recursive(3, 8, 2, move |inner| {
-        (inner.clone(), operator.clone(), inner)
+    leaf.prop_recursive(3, 8, 2, |inner| {
+        (inner.clone(), said(), inner)
             .prop_map(|(left, operator, right)| Expr::Arithmetic(Box::new(left), operator, Box::new(right)))
     })
 }
@@ -178,19 +173,9 @@ fn expectation() -> impl Strategy<Value = Expectation> {
         decimal().prop_map(Tolerance::Number),
         span().prop_map(Tolerance::Time),
     ];
-    let relation = prop_oneof![
-        select(vec![
-            Relation::Equal,
-            Relation::NotEqual,
-            Relation::AtMost,
-            Relation::AtLeast,
-            Relation::Below,
-            Relation::Above,
-        ]),
-        tolerance.prop_map(Relation::Near),
-    ];
+    let relation = prop_oneof![said(), tolerance.prop_map(Relation::Near)];
     let states = vec![EventState::Off, EventState::Inactive, EventState::Active, EventState::Error, EventState::Dead];
-    let states = (subject(), select(vec![StateRelation::OneOf, StateRelation::NoneOf]), subsequence(states, 1..=5));
+    let states = (subject(), said(), subsequence(states, 1..=5));
     prop_oneof![
         3 => (expr(), relation, expr()).prop_map(|(left, relation, right)| {
             Expectation::Compare(Comparison { left, relation, right })
@@ -209,8 +194,7 @@ fn target_of_control() -> impl Strategy<Value = ControlTarget> {
 }
 
 fn switching() -> impl Strategy<Value = Switching> {
-    let to = select(vec![Position::On, Position::Off]);
-    (task(), to, option::of(span())).prop_map(|(set, to, span)| Switching { set, to, span })
+    (task(), said(), option::of(span())).prop_map(|(set, to, span)| Switching { set, to, span })
 }
 
 fn trigger() -> impl Strategy<Value = Trigger> {
@@ -225,13 +209,11 @@ fn trigger() -> impl Strategy<Value = Trigger> {
 
 fn control() -> impl Strategy<Value = Statement> {
     let target = target_of_control();
-    (select(vec![ControlOp::Enable, ControlOp::Disable, ControlOp::Reset, ControlOp::Close]), vec(target, 1..3))
-        .prop_map(|(verb, targets)| Statement::Control { verb, targets })
+    (said(), vec(target, 1..3)).prop_map(|(verb, targets)| Statement::Control { verb, targets })
 }
 
 fn statement() -> impl Strategy<Value = Statement> {
-    let access =
-        (task(), any::<u64>(), select(vec![AccessKind::Read, AccessKind::Write, AccessKind::Execute]), 1..9_u32);
+    let access = (task(), any::<u64>(), said(), 1..9_u32);
     let fork = (task(), task(), select(vec![ForkKind::Process, ForkKind::Thread]));
     prop_oneof![
         3 => (task(), option::of(cpu())).prop_map(|(name, on)| Statement::Task { name, on }),
@@ -273,30 +255,23 @@ fn machine() -> impl Strategy<Value = MachineSpec> {
         (0..=64_u32).prop_map(DebugRegisters::Shared),
         (0..=64_u32, 0..=64_u32).prop_map(|(execute, data)| DebugRegisters::Separate { execute, data }),
     ];
-    let signal = select(vec![OverflowSignal::Interrupt, OverflowSignal::Nmi, OverflowSignal::Poll]);
     let numbers = (option::of(4..=8_u32), option::of(0..=64_u8), option::of(1..=64_u8), option::of(any::<u64>()));
     let lists = (vec(words(), 0..3), vec(constraint, 0..3));
-    let callers = select(vec![Callers::Everywhere, Callers::OwnCpu]);
-    let sharing = select(vec![Sharing::On, Sharing::Off]);
-    let rest = (
-        option::of(select(NAMES.to_vec())),
-        option::of(signal),
-        option::of(registers),
-        option::of(callers),
-        option::of(sharing),
-    );
+    let said = (option::of(said()), option::of(said()), option::of(said()));
+    let rest = (option::of(select(NAMES.to_vec())), option::of(registers), said);
     (numbers, lists, rest, option::of(1..=u64::MAX)).prop_map(|(numbers, (fixed, constrained), rest, tick)| {
+        let (profile, breakpoints, (overflow, callers, sharing)) = rest;
         MachineSpec {
-            profile: rest.0.map(String::from),
+            profile: profile.map(String::from),
             cpus: numbers.0,
             counters: numbers.1,
             width_bits: numbers.2,
             fixed,
             constrained,
-            overflow: rest.1,
-            callers: rest.3,
-            sharing: rest.4,
-            breakpoints: rest.2,
+            overflow,
+            callers,
+            sharing,
+            breakpoints,
             tick: tick.map(Nanos),
             seed: numbers.3,
             place: SourceSpan::NOWHERE,

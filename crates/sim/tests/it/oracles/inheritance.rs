@@ -64,22 +64,15 @@ impl Pair {
         self.model.close(root.model);
     }
 
-    fn enable(&mut self, root: usize, part: RootPart) {
+    fn switch(&mut self, root: usize, part: RootPart, on: bool) {
         let Root { model, opened, .. } = &self.roots[root];
-        match part {
-            RootPart::Event(index) => self.engine.enable(opened.events[index]).unwrap(),
-            RootPart::Group => self.engine.enable_group(opened.group).unwrap(),
+        match (part, on) {
+            (RootPart::Event(index), true) => self.engine.enable(opened.events[index]).unwrap(),
+            (RootPart::Event(index), false) => self.engine.disable(opened.events[index]).unwrap(),
+            (RootPart::Group, true) => self.engine.enable_group(opened.group).unwrap(),
+            (RootPart::Group, false) => self.engine.disable_group(opened.group).unwrap(),
         }
-        self.model.enable(*model, part);
-    }
-
-    fn disable(&mut self, root: usize, part: RootPart) {
-        let Root { model, opened, .. } = &self.roots[root];
-        match part {
-            RootPart::Event(index) => self.engine.disable(opened.events[index]).unwrap(),
-            RootPart::Group => self.engine.disable_group(opened.group).unwrap(),
-        }
-        self.model.disable(*model, part);
+        if on { self.model.enable(*model, part) } else { self.model.disable(*model, part) }
     }
 
     fn reset(&mut self, root: usize, part: RootPart) {
@@ -204,7 +197,7 @@ fn follow(steps: &[Small]) {
     let mut pair = Pair::new();
     let new = |rate, waits_for_exec| NewEvent { rate, waits_for_exec };
     pair.open(FIRST, &[(SCARCE, new(1, false)), (PLENTY, new(100, true))], Inherit::Children);
-    pair.enable(0, RootPart::Event(0));
+    pair.switch(0, RootPart::Event(0), true);
     let mut on = true;
     for (done, step) in steps.iter().enumerate() {
         let oldest = pair.model.alive().first().copied();
@@ -218,7 +211,7 @@ fn follow(steps: &[Small]) {
             (Small::BlindYoungest, _, Some(task)) => pair.exec(task, Program::ChangesRights),
             (Small::Toggle, ..) => {
                 on = !on;
-                if on { pair.enable(0, RootPart::Group) } else { pair.disable(0, RootPart::Group) }
+                pair.switch(0, RootPart::Group, on);
             }
             (Small::Reset, ..) => pair.reset(0, RootPart::Group),
             (_, None, _) | (_, _, None) => {}
@@ -304,15 +297,10 @@ fn perform(pair: &mut Pair, op: Op) {
                 pair.open(task, &events, if inherit { Inherit::Children } else { Inherit::NoTask });
             }
         }
-        Op::Close(index) => {
-            if let Some(root) = root(pair, index) {
-                pair.close(root);
-            }
-        }
+        Op::Close(index) => root(pair, index).into_iter().for_each(|root| pair.close(root)),
         Op::Switch { root: index, event, on } => {
             if let Some(root) = root(pair, index) {
-                let part = part(pair, root, event);
-                if on { pair.enable(root, part) } else { pair.disable(root, part) }
+                pair.switch(root, part(pair, root, event), on);
             }
         }
         Op::Reset { root: index, event } => {
@@ -330,16 +318,8 @@ fn perform(pair: &mut Pair, op: Op) {
                 pair.exec(task, if blind { Program::ChangesRights } else { Program::Plain });
             }
         }
-        Op::Exit(who) => {
-            if let Some(task) = task(who) {
-                pair.exit(task);
-            }
-        }
-        Op::Run { task: who, ns } => {
-            if let Some(task) = task(who) {
-                pair.run(task, ns);
-            }
-        }
+        Op::Exit(who) => task(who).into_iter().for_each(|task| pair.exit(task)),
+        Op::Run { task: who, ns } => task(who).into_iter().for_each(|task| pair.run(task, ns)),
     }
 }
 

@@ -34,7 +34,8 @@ impl Pair {
     /// Opens and enables everything while the task is out, then lets it in.
     pub fn new(count: u8, groups: Vec<Group>, switching: Switching) -> Self {
         let engine = Machine::engine(count, switching);
-        let opened: Vec<_> = groups.iter().map(|group| open(&engine, group).unwrap()).collect();
+        let opened: Vec<_> =
+            groups.iter().map(|group| open_with(&engine, group, AttrFlags::empty()).unwrap()).collect();
         enable_in_order(&engine, &groups, &opened);
         switch(&engine, Some(TASK));
         let times = vec![(0, 0); groups.len()];
@@ -141,10 +142,6 @@ pub fn planned_state(engine: &Engine<Machine>, leader: EventId) -> PlannedState 
         EventState::Off => PlannedState::Off,
         EventState::Error | EventState::Dead => PlannedState::Error,
     }
-}
-
-fn open(engine: &Engine<Machine>, wanted: &Group) -> Result<Opened, OpenError> {
-    open_with(engine, wanted, AttrFlags::empty())
 }
 
 /// Opens a group; its leader has these flags too.

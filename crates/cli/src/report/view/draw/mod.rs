@@ -13,7 +13,7 @@ mod tests;
 
 use crate::theme::{Theme, left_and_right};
 
-use super::state::{LINES_ABOVE, LINES_BELOW, Pick, PickList, Screen, Scroll, Stage, State, Typing};
+use super::state::{LINES_ABOVE, LINES_BELOW, Pick, Screen, Scroll, Stage, State, Typing};
 use super::text_screens::{self, TextLine};
 use crate::columns::{fit, width};
 use crate::report::{percent, table::short_count};
@@ -45,11 +45,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme) {
             table::draw(&mut pen, state, list);
         }
         Screen::Pick(pick) => {
-            let what = match pick.what {
-                PickList::Threads => "Which thread? Enter picks it, Esc goes back",
-                PickList::Events => "Which event? Enter picks it, Esc goes back",
-            };
-            pen.both(1, vec![Span::styled(format!(" {what}"), Theme::strong())], Vec::new());
+            let question = format!(" Which {}? Enter picks it, Esc goes back", pick.what);
+            pen.both(1, vec![Span::styled(question, Theme::strong())], Vec::new());
             draw_pick(&mut pen, pick, list);
         }
         Screen::Source(screen) => source::draw(&mut pen, state, screen, list),
@@ -115,23 +112,13 @@ fn share(part: Weight, whole: Weight, theme: Theme) -> Span<'static> {
 /// A bar of so many columns: what was met in it, and what was met below it.
 fn bar(own: Weight, total: Weight, whole: Weight, columns: usize, theme: Theme) -> Vec<Span<'static>> {
     let cells = |weight: Weight| (percent(weight, whole) / 100.0 * columns as f64).round().min(columns as f64) as usize;
-    let (own_cells, total_cells) = (cells(own), cells(total.max_of(own)));
+    let more = if total.period >= own.period { total } else { own };
+    let (own_cells, total_cells) = (cells(own), cells(more));
     vec![
         Span::styled("█".repeat(own_cells), theme.share(percent(own, whole))),
         Span::styled("░".repeat(total_cells - own_cells), theme.share(percent(total, whole))),
         Span::raw(" ".repeat(columns - total_cells)),
     ]
-}
-
-/// Which of two weights is more.
-trait MaxOf {
-    fn max_of(self, other: Self) -> Self;
-}
-
-impl MaxOf for Weight {
-    fn max_of(self, other: Self) -> Self {
-        if self.period >= other.period { self } else { other }
-    }
 }
 
 fn title(state: &State) -> Vec<Span<'_>> {

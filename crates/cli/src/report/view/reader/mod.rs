@@ -11,7 +11,7 @@ mod source;
 mod table_data;
 
 use super::messages::{ReaderMessage, TableQuery, ViewRequest, Zoom, ZoomTarget};
-use crate::report::{Children, Groups, View, missing, wanted_in};
+use crate::report::{Children, View, missing, wanted_in};
 use pmux::profile::{
     Apart, BrokenChains, Chosen, Hot, Input, Key, LookupDetail, Profile, Progress, Sample, SampleFilter, Sink, SortKey,
     Spot, StackId, Symbols, Tally, apart, read,
@@ -30,9 +30,8 @@ const TICK: Duration = Duration::from_millis(40);
 /// Where news is sent; `false` if no receiver is left.
 pub(super) type MessageSender = Box<dyn Fn(ReaderMessage) -> bool + Send>;
 
-/// What to read, and how.
+/// How a recording is read, and what is told of it.
 pub(super) struct ReadPlan {
-    pub(super) input: Input,
     /// Stands before what went wrong.
     pub(super) name: String,
     /// What is known of each snapshot that it is made of.
@@ -52,19 +51,15 @@ pub(super) struct ReadPlan {
 }
 
 /// Reads all, and answers until no sender of questions is left.
-pub(super) fn run(reading: ReadPlan, requests: Receiver<ViewRequest>, sender: MessageSender) {
-    let ReadPlan { input, name, snapshots, wrong, keys, least_percent, wanted, look, is_wall } = reading;
-    let tally = Tally::new(Apart { threads: true, ..apart(&keys) });
+pub(super) fn run(input: Input, plan: ReadPlan, requests: Receiver<ViewRequest>, sender: MessageSender) {
+    let wanted = plan.wanted.clone();
+    let tally = Tally::new(Apart { threads: true, ..apart(&plan.keys) });
     let reader = Reader {
+        plan,
         requests,
         sender,
         tally,
         symbols: None,
-        snapshots,
-        wrong,
-        least_percent,
-        look,
-        is_wall,
         samples: 0,
         request: None,
         made: None,
@@ -75,7 +70,7 @@ pub(super) fn run(reading: ReadPlan, requests: Receiver<ViewRequest>, sender: Me
     let read = read(input, &mut chosen).map_err(|error| error.to_string());
     let read = read.and_then(|mut profile| {
         wanted_in(&profile, &chosen, &chosen.sink.tally)?;
-        if is_wall {
+        if chosen.sink.plan.is_wall {
             chosen.sink.tally = chosen.sink.tally.wall(&mut profile)?;
         }
         Ok(profile)
@@ -84,7 +79,7 @@ pub(super) fn run(reading: ReadPlan, requests: Receiver<ViewRequest>, sender: Me
     let profile = match read {
         Ok(profile) => profile,
         Err(why) => {
-            let (text, _) = crate::input::about(&name, &why);
+            let (text, _) = crate::input::about(&reader.plan.name, &why);
             (reader.sender)(ReaderMessage::Failed(text));
             return;
         }
@@ -131,7 +126,7 @@ impl Made {
             columns: &[],
             order_by: Children::Count,
             graph: None,
-            groups: Groups::Apart,
+            is_grouped: false,
             is_latency: false,
             least_percent: 0.0,
             manifests: &[],
@@ -140,15 +135,11 @@ impl Made {
 }
 
 struct Reader {
+    plan: ReadPlan,
     requests: Receiver<ViewRequest>,
     sender: MessageSender,
     tally: Tally,
     symbols: Option<Symbols>,
-    snapshots: Vec<String>,
-    wrong: Vec<String>,
-    least_percent: f64,
-    look: LookupDetail,
-    is_wall: bool,
     samples: u64,
     request: Option<ViewRequest>,
     made: Option<Made>,
@@ -178,7 +169,7 @@ impl Reader {
         self.take_requests(None)?;
         self.answer(profile, AnswerCause::Samples)?;
         // Looking into debugging information may take long: so the table is shown before, and here once more with what was inlined.
-        let symbols = self.symbols.as_mut().filter(|_| self.look == LookupDetail::Lines);
+        let symbols = self.symbols.as_mut().filter(|_| self.plan.look == LookupDetail::Lines);
         if symbols.is_some_and(|symbols| symbols.resolve_inlined(profile)) {
             self.made = None;
             self.answer(profile, AnswerCause::Samples)?;
@@ -195,15 +186,15 @@ impl Reader {
         if cause == AnswerCause::Samples {
             let notes = missing::notes(profile, symbols.notes());
             let broken = missing::broken_chains(profile, &BrokenChains::of(profile, symbols, &mut self.tally.chains()));
-            let remarks: Vec<String> = self.wrong.iter().cloned().chain(notes).chain(broken).collect();
+            let remarks: Vec<String> = self.plan.wrong.iter().cloned().chain(notes).chain(broken).collect();
             let mut overview = table_data::overview(profile, &self.tally, &remarks);
-            overview.about.splice(0..0, self.snapshots.iter().map(|snapshot| ("snapshot", snapshot.clone())));
+            overview.about.splice(0..0, self.plan.snapshots.iter().map(|snapshot| ("snapshot", snapshot.clone())));
             self.send(ReaderMessage::Overview(overview))?;
         }
         let made = self.made.take().filter(|made| made.query == request.query && made.samples == self.samples);
         let made = made.unwrap_or_else(|| self.make(profile, &request.query));
         let Some(symbols) = &mut self.symbols else { return ControlFlow::Continue(()) };
-        let data = table_data::make(profile, symbols, &made, &request.open, self.least_percent);
+        let data = table_data::make(profile, symbols, &made, &request.open, self.plan.least_percent);
         // Looking into debugging information may take long: the table is shown before.
         let sent = (self.sender)(ReaderMessage::TableData(data));
         let source = request.source.filter(|_| sent);
@@ -242,7 +233,7 @@ impl Sink for Reader {
         }
         let before = self.request.clone();
         self.take_requests(None)?;
-        if self.is_wall {
+        if self.plan.is_wall {
             return ControlFlow::Continue(());
         }
         let has_more = self.made.as_ref().is_none_or(|made| made.samples < self.samples);

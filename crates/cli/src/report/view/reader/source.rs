@@ -9,7 +9,6 @@
 use super::super::messages::{Source, SourceBy, SourceLine, SourcePlace};
 use super::instructions::{self, Instruction};
 use super::{Made, is_at};
-use crate::report::table;
 use crate::stderr::visible;
 use pmux::profile::{FrameId, Function, Inlining, Profile, Spot, Symbols, Weight};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -69,9 +68,7 @@ pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, (spot,
             Err(why) => (Vec::new(), Some(why)),
         },
     };
-    let view = made.view(profile, symbols);
     let mut source = Source {
-        function: table::spot_name(&view, spot),
         program: visible(profile.names.get(module.path)),
         total,
         addresses: gathered.addresses(&found),

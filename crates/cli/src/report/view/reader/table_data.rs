@@ -43,12 +43,13 @@ pub(super) fn make(
     let mut calls = HashMap::new();
     let mut trees = made.hot.trees();
     for row in made.hot.rows(event).iter().filter(|row| open.contains(&key_of(row))) {
-        let sides =
-            [TreeSide::Callees, TreeSide::Callers].map(|side| (side, trees.beside(event, row, side, least_period)));
+        let sides = [(TreeSide::Callees, "calls"), (TreeSide::Callers, "called by")]
+            .map(|(side, name)| (side, name, trees.beside(event, row, side, least_period)));
         let mut flat = Flat { view: &view, lines: Vec::new(), rails: Vec::new() };
-        let there: Vec<_> = sides.iter().filter(|(_, tree)| !tree.roots.is_empty()).collect();
-        for (place, (side, tree)) in there.iter().enumerate() {
-            flat.side(*side, row.total, &tree.roots, place + 1 < there.len());
+        let there: Vec<_> = sides.iter().filter(|(.., tree)| !tree.roots.is_empty()).collect();
+        for (place, (side, name, tree)) in there.iter().enumerate() {
+            let what = (CallStep::Side(*side), (*name).to_owned(), None);
+            flat.add(what, row.total, &tree.roots, place + 1 < there.len());
         }
         calls.insert(key_of(row), flat.lines);
     }
@@ -75,14 +76,6 @@ struct Flat<'a> {
 }
 
 impl Flat<'_> {
-    fn side(&mut self, side: TreeSide, weight: Weight, calls: &[Call], has_more: bool) {
-        let name = match side {
-            TreeSide::Callers => "called by",
-            TreeSide::Callees => "calls",
-        };
-        self.add((CallStep::Side(side), name.to_owned(), None), weight, calls, has_more);
-    }
-
     fn add(&mut self, (step, name, program): CallLabel, weight: Weight, next: &[Call], has_more: bool) {
         let (place, depth) = (self.lines.len(), self.rails.len());
         self.rails.push(has_more);

@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(super) use pick::{Choice, Pick, PickList};
+pub(super) use pick::{Choice, Pick};
 pub(super) use scroll::Scroll;
 pub(super) use source::SourceScreen;
 pub(super) use table::{Expansion, Item, NoCallsReason, Sort, Table};
@@ -113,13 +113,6 @@ pub(super) enum Stage {
     Finished,
 }
 
-/// Where the user was before a zoom.
-#[derive(Clone, Debug)]
-struct Before {
-    filter: String,
-    row: Option<RowKey>,
-}
-
 /// The view.
 #[derive(Clone, Debug)]
 pub(super) struct State {
@@ -140,8 +133,8 @@ pub(super) struct State {
     pub(super) shift: usize,
     /// What rows may be told apart by.
     columns: Vec<Vec<SortKey>>,
-    /// For each zoom.
-    before: Vec<Before>,
+    /// For each zoom the filter before it, and the row that the cursor was on.
+    before: Vec<(String, Option<RowKey>)>,
     /// The user has picked an event.
     has_picked_event: bool,
 }
@@ -188,11 +181,9 @@ impl State {
             ReaderMessage::Progress(progress, samples) => self.stage = Stage::Reading(progress, samples),
             ReaderMessage::Overview(overview) => {
                 self.overview = overview;
-                let has_samples =
-                    |event: usize| self.overview.events.get(event).is_some_and(|event| event.total.samples > 0);
-                let first = (0..self.overview.events.len()).find(|&event| has_samples(event));
-                if let Some(first) = first.filter(|_| !self.has_picked_event && !has_samples(self.query.event)) {
-                    self.query.event = first;
+                let events = self.events();
+                if !self.has_picked_event && !events.contains(&self.query.event) {
+                    self.query.event = events.first().copied().unwrap_or(self.query.event);
                 }
                 self.settle_sort();
             }
@@ -265,9 +256,7 @@ impl State {
             Action::EraseAll => self.filter(String::clear),
             Action::Enter if self.typing == Typing::Text => self.typing = Typing::Keys,
             Action::Threads => self.threads(),
-            Action::Events => {
-                self.screen = Screen::Pick(Pick::events(&self.overview, self.page()));
-            }
+            Action::Events => self.screen = Screen::Pick(Pick::events(&self.overview, self.page())),
             Action::Event(by) => self.next_event(by),
             Action::Click(row) => self.click(row),
             _ => match &mut self.screen {
@@ -376,9 +365,7 @@ impl State {
             Some((spot @ Spot::Function(_), name)) => {
                 self.screen = Screen::Source(Box::new(SourceScreen::new(spot, name, self.page())));
             }
-            _ => {
-                self.message = Some("source is shown of functions: go to one, or press Tab for others".to_owned());
-            }
+            _ => self.message = Some("source is shown of functions: go to one, or press Tab for others".to_owned()),
         }
     }
 
@@ -388,7 +375,7 @@ impl State {
             return;
         }
         let row = self.table.row().map(|line| line.key);
-        self.before.push(Before { filter: self.table.filter.clone(), row });
+        self.before.push((self.table.filter.clone(), row));
         self.query.zooms.push(Zoom { part, label });
         // What was looked for is wanted there, too.
         self.table.leave(String::new(), row);
@@ -478,8 +465,7 @@ impl State {
             Screen::Table if was_typing || !self.table.filter.is_empty() => self.table.set_filter(String::new()),
             Screen::Table => match self.query.zooms.pop() {
                 Some(_) => {
-                    let before = self.before.pop();
-                    let (filter, row) = before.map(|before| (before.filter, before.row)).unwrap_or_default();
+                    let (filter, row) = self.before.pop().unwrap_or_default();
                     self.table.leave(filter, row);
                 }
                 None => self.message = Some("this is everything; q quits".to_owned()),
@@ -489,24 +475,19 @@ impl State {
     }
 
     fn filter(&mut self, change: impl FnOnce(&mut String)) {
+        let changed = |mut filter: String| {
+            change(&mut filter);
+            filter
+        };
         match &mut self.screen {
-            Screen::Table => {
-                let mut filter = self.table.filter.clone();
-                change(&mut filter);
-                self.table.set_filter(filter);
-            }
-            Screen::Pick(pick) => {
-                let mut filter = pick.filter.clone();
-                change(&mut filter);
-                pick.set_filter(filter);
-            }
+            Screen::Table => self.table.set_filter(changed(self.table.filter.clone())),
+            Screen::Pick(pick) => pick.set_filter(changed(pick.filter.clone())),
             _ => {}
         }
     }
 
     fn click(&mut self, row: u16) {
-        let place = usize::from(row).checked_sub(usize::from(LINES_ABOVE));
-        let Some(place) = place else {
+        let Some(place) = usize::from(row).checked_sub(usize::from(LINES_ABOVE)) else {
             if row + 1 == LINES_ABOVE && matches!(self.screen, Screen::Table) {
                 self.next_sort();
             }

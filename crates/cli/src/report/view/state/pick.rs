@@ -7,13 +7,6 @@ use super::scroll::Scroll;
 use pmux::profile::{ThreadId, Weight};
 use std::cmp::Reverse;
 
-/// What is picked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum PickList {
-    Threads,
-    Events,
-}
-
 /// Something to pick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Choice {
@@ -36,7 +29,8 @@ pub(in super::super) struct Entry {
 /// The list.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Pick {
-    pub(in super::super) what: PickList,
+    /// One of what it has, in a word.
+    pub(in super::super) what: &'static str,
     pub(in super::super) entries: Vec<Entry>,
     pub(in super::super) filter: String,
     pub(in super::super) scroll: Scroll,
@@ -58,7 +52,7 @@ impl Pick {
             weight: weight(&thread.weights),
             of,
         });
-        Self::new(PickList::Threads, [all].into_iter().chain(entries).collect(), page)
+        Self::new("thread", [all].into_iter().chain(entries).collect(), page)
     }
 
     pub(super) fn events(overview: &Overview, page: usize) -> Self {
@@ -69,10 +63,10 @@ impl Pick {
             weight: event.total,
             of: event.total,
         });
-        Self::new(PickList::Events, entries.collect(), page)
+        Self::new("event", entries.collect(), page)
     }
 
-    fn new(what: PickList, all: Vec<Entry>, page: usize) -> Self {
+    fn new(what: &'static str, all: Vec<Entry>, page: usize) -> Self {
         let mut pick = Self { what, entries: Vec::new(), filter: String::new(), scroll: Scroll::default(), all };
         pick.scroll.set_page(page);
         pick.set_filter(String::new());

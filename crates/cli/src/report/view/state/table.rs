@@ -247,17 +247,19 @@ impl Table {
             return false;
         };
         let key = RowKey { spot, ..line.key };
-        let find = |table: &Self| {
-            let data = table.data.as_ref()?;
-            table.items.iter().position(|item| matches!(item, Item::Row(row) if data.lines[*row].key == key))
-        };
-        let mut found = find(self);
+        let mut found = self.place_of(key);
         if found.is_none() && !self.filter.is_empty() {
             self.filter.clear();
             self.arrange();
-            found = find(self);
+            found = self.place_of(key);
         }
         found.inspect(|&line| self.scroll.centre(line)).is_some()
+    }
+
+    /// The line of the screen that has a row.
+    fn place_of(&self, key: RowKey) -> Option<usize> {
+        let data = self.data.as_ref()?;
+        self.items.iter().position(|item| matches!(item, Item::Row(row) if data.lines[*row].key == key))
     }
 
     /// Changes something, and leaves the cursor where it is in what is shown.
@@ -268,9 +270,7 @@ impl Table {
         self.arrange();
         let Some(data) = &self.data else { return };
         if let Some(key) = self.wanted.take() {
-            let place =
-                self.items.iter().position(|item| matches!(item, Item::Row(row) if data.lines[*row].key == key));
-            if let Some(place) = place {
+            if let Some(place) = self.place_of(key) {
                 self.scroll.centre(place);
             }
             return;
@@ -286,8 +286,7 @@ impl Table {
             Item::Nothing { .. } => false,
         };
         let same = self.items.iter().position(is_it);
-        let row = || self.items.iter().position(|item| matches!(item, Item::Row(row) if data.lines[*row].key == key));
-        if let Some(place) = same.or_else(row) {
+        if let Some(place) = same.or_else(|| self.place_of(key)) {
             self.scroll.top = place.saturating_sub(above);
             self.scroll.to(place);
         }

@@ -1,5 +1,6 @@
 //! What is looked at, after actions.
 
+use super::super::messages::SourceBy;
 use super::super::testing::Viewed;
 use super::*;
 use Action::{Collapse, Columns, Enter, Escape, Event, Expand, ExpandAll, Follow, Move, ZoomFunction, ZoomProgram};
@@ -147,21 +148,14 @@ fn events_and_columns_change() {
 fn rows_are_sorted_by_what_is_asked() {
     let mut viewed = Viewed::new(SIZE);
     viewed.act(&[Action::Sort]);
-    assert_eq!(viewed.state.table.sort, Sort::Own);
-    let data = viewed.state.table.data.as_ref().unwrap();
-    let own: Vec<u64> = viewed
-        .state
-        .table
-        .items
-        .iter()
-        .map(|item| if let Item::Row(row) = item { data.lines[*row].own.samples } else { 0 })
-        .collect();
-    assert_eq!(own, [30, 10, 0, 0, 0]);
+    let table = &viewed.state.table;
+    assert_eq!(table.sort, Sort::Own);
+    let data = table.data.as_ref().unwrap();
+    let own = |item: &Item| if let Item::Row(row) = item { data.lines[*row].own.samples } else { 0 };
+    assert_eq!(table.items.iter().map(own).collect::<Vec<_>>(), [30, 10, 0, 0, 0]);
     viewed.act(&[Action::Sort]);
-    assert_eq!(
-        (viewed.state.table.sort, viewed.state.table.row().unwrap().cells[0].as_str()),
-        (Sort::Cell(0), "shelf")
-    );
+    let table = &viewed.state.table;
+    assert_eq!((table.sort, table.row().unwrap().cells[0].as_str()), (Sort::Cell(0), "shelf"));
     viewed.act(&[Action::Sort; 3]);
     assert_eq!(viewed.state.table.sort, Sort::Total);
 }
@@ -172,10 +166,7 @@ fn a_function_without_source_has_addresses() {
     viewed.act(&[Enter]);
     let Screen::Source(screen) = &viewed.state.screen else { panic!("{:?}", viewed.state.screen) };
     let source = screen.source.as_ref().unwrap();
-    assert_eq!(
-        (source.total.samples, screen.by, screen.lines().len()),
-        (30, super::super::messages::SourceBy::Addresses, 1)
-    );
+    assert_eq!((source.total.samples, screen.by, screen.lines().len()), (30, SourceBy::Addresses, 1));
     assert!(source.remarks[0].contains("no line numbers"), "{:?}", source.remarks);
     // There is nothing else to switch to.
     viewed.act(&[Action::Source, Action::Rank(1), Action::Rank(-1), Escape]);

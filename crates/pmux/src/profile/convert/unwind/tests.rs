@@ -6,6 +6,7 @@ use crate::profile::head::Head;
 use crate::profile::maps::{AddressRule, Mapping};
 use crate::profile::{Detail, Sources};
 use pmux_abi::Array;
+use pmux_abi::record::UserStack;
 
 /// Where this program is said to be mapped.
 const START: u64 = 0x1_0000;

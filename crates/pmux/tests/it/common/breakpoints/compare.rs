@@ -53,10 +53,6 @@ struct Run {
 }
 
 impl Run {
-    fn new(parties: Parties) -> Self {
-        Self { parties, open: BTreeSet::new(), childless: BTreeSet::new(), tally: Tally::default() }
-    }
-
     fn ask(&mut self, f: impl FnMut(&mut Box<dyn Party>) -> Answer) -> Result<Answer, Vec<Answer>> {
         let answers: Vec<_> = self.parties.iter_mut().map(f).collect();
         let agree = answers.iter().all(|answer| *answer == answers[0]) && answers[0] != Answer::Unexplained;
@@ -117,16 +113,12 @@ impl Run {
         };
         Ok(answer)
     }
-
-    fn differs(&self, steps: &[Step], answers: Vec<Answer>) -> Difference {
-        let answers = self.parties.iter().map(|party| party.name()).zip(answers).collect();
-        Difference { steps: steps.to_vec(), answers }
-    }
 }
 
 /// Carries out so many random steps.
 pub fn random(parties: Parties, mut draw: Draw, steps: usize) -> Result<Tally, Difference> {
-    let mut run = Run::new(parties);
+    let (open, childless) = (BTreeSet::new(), BTreeSet::new());
+    let mut run = Run { parties, open, childless, tally: Tally::default() };
     let mut taken = Vec::with_capacity(steps);
     for _ in 0..steps {
         let step = draw.step();
@@ -135,7 +127,10 @@ pub fn random(parties: Parties, mut draw: Draw, steps: usize) -> Result<Tally, D
         match (run.take(step), step) {
             (Ok(Some(Answer::Granted)), Step::Open { number, .. }) => draw.granted(*number),
             (Ok(_), _) => {}
-            (Err(answers), _) => return Err(run.differs(&taken, answers)),
+            (Err(answers), _) => {
+                let answers = run.parties.iter().map(|party| party.name()).zip(answers).collect();
+                return Err(Difference { steps: taken.clone(), answers });
+            }
         }
     }
     Ok(run.tally)

@@ -201,15 +201,11 @@ impl Crew {
     pub fn fork(&mut self, parent: usize, place: usize, child_kind: ChildKind) -> io::Result<()> {
         // It ends first, and leaves no task behind.
         self.replace(place);
-        let forked = {
-            let Self { places, used, .. } = self;
-            let idle = places[parent].fork(child_kind)?;
-            used.insert(idle.tid).then_some(idle)
-        };
-        let idle = match forked {
-            Some(idle) => idle,
-            None => return self.fork(parent, place, child_kind),
-        };
+        let idle = self.places[parent].fork(child_kind)?;
+        if !self.used.insert(idle.tid) {
+            drop(idle);
+            return self.fork(parent, place, child_kind);
+        }
         self.put(place, idle);
         Ok(())
     }
