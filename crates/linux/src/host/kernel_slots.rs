@@ -6,7 +6,7 @@
 //! **Invariant:** an fd is closed when its slot is released or its bank dropped, never before.
 
 use super::models::clock_of;
-use super::opener::{EventFile, EventOpener, TIMES, can_read_as_group, kernel_attr, refused};
+use super::opener::{EventFile, EventOpener, TIMES, can_read_as_group, enabled_with, kernel_attr, refused};
 use super::{KERNEL, Switch, lock, put};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, Sampling};
@@ -56,7 +56,8 @@ impl KernelSlot {
         match sys::read(self.fd.as_fd(), words.as_flattened_mut()) {
             Ok(24) => {
                 let [raw, enabled, running] = words.map(u64::from_ne_bytes);
-                let time = SlotTime::Measured { enabled: Nanos(enabled), running: Nanos(running) };
+                let enabled = Nanos(enabled_with(running, enabled));
+                let time = SlotTime::Measured { enabled, running: Nanos(running) };
                 Ok(SlotReading { raw, time })
             }
             // End of file: a pinned event that could not be kept on its counter.
@@ -264,7 +265,8 @@ impl KernelSlots {
                 return Err(BankError::Unscheduled);
             }
             let values = buffer.get(..read).and_then(|bytes| slot.layout.read(bytes)).ok_or(BankError::Invalid)?;
-            let time = SlotTime::Measured { enabled: Nanos(values.enabled()), running: Nanos(values.running()) };
+            let enabled = Nanos(enabled_with(values.running(), values.enabled()));
+            let time = SlotTime::Measured { enabled, running: Nanos(values.running()) };
             // Some of the group may be open no more, or another bank's.
             for (out, raw) in out.iter_mut().zip((0..).map_while(|index| values.value(index))) {
                 *out = SlotReading { raw, time };

@@ -39,8 +39,8 @@ mod unwind;
 /// [`ProfileError`]: nothing can be read. What is wrong behind the beginning is in [`Profile::losses`] and [`Profile::notes`].
 pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
     let sources = input.sources.clone();
-    let (next, notes) = (std::mem::take(&mut input.next), std::mem::take(&mut input.notes));
     let written = input.written();
+    let (next, notes) = (std::mem::take(&mut input.next), std::mem::take(&mut input.notes));
     let beside = input.take_beside()?;
     let (mut on_progress, counted) = (input.on_progress.take(), input.counted);
     let (mut head, records) = input.begin()?;

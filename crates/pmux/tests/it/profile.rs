@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use std::fs::File;
 use std::io::Cursor;
 use std::ops::ControlFlow;
+use std::time::{Duration, SystemTime};
 
 /// A recording under construction.
 struct Made {
@@ -433,6 +434,29 @@ fn resolved(profile: &Profile) -> Symbols {
     let mut symbols = Symbols::new(profile);
     symbols.resolve_all(profile);
     symbols
+}
+
+/// A program that was written between two recordings of a folder was not written after them.
+#[test]
+fn a_folder_was_written_with_its_last_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+    for (name, time, written) in [("a.data", 10, now - hour), ("b.data", 100, now + hour)] {
+        let mut made = Made::new();
+        made.map(time, 5, 0x1000, program.to_str().unwrap());
+        made.sample(11, time + 1, 5, &[0x1010]);
+        let path = folder.path().join(name);
+        std::fs::write(&path, made.bytes()).unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
+    }
+    let is_doubted = |path: &std::path::Path| {
+        let (profile, _) = read_lines(Input::open(path).unwrap());
+        resolved(&profile).notes().iter().any(|note| note.contains("after the recording"))
+    };
+    assert!(is_doubted(&folder.path().join("a.data")));
+    assert!(!is_doubted(folder.path()));
 }
 
 fn everything(bytes: Vec<u8>) {

@@ -7,7 +7,7 @@
 //! **Invariant:** while the engine has the leader stopped, none of them counts.
 
 use crate::host::Switch;
-use crate::host::opener::{EventFile, EventOpener, can_read_as_group, kernel_attr, refused};
+use crate::host::opener::{EventFile, EventOpener, can_read_as_group, enabled_with, kernel_attr, refused};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_abi::read::{ReadLayout, ReadValues};
@@ -274,6 +274,7 @@ impl FdGroup {
 
 fn totals(values: &ReadValues<'_>, index: usize) -> Result<EventTotals, BankError> {
     let value = values.members.iter().nth(index).ok_or(BankError::Invalid)?.value;
-    let time = |nanos: Option<u64>| Nanos(nanos.unwrap_or_default());
-    Ok(EventTotals { value, enabled: time(values.time_enabled), running: time(values.time_running) })
+    let running_ns = values.time_running.unwrap_or_default();
+    let enabled_ns = enabled_with(running_ns, values.time_enabled.unwrap_or_default());
+    Ok(EventTotals { value, enabled: Nanos(enabled_ns), running: Nanos(running_ns) })
 }

@@ -9,7 +9,7 @@
 //! **Invariant:** a number from a file and a number from the page are put together only if the page said that number before the
 //! file was read, and nothing else until it had been.
 
-use crate::host::opener::TIMES;
+use crate::host::opener::{TIMES, enabled_with};
 use crate::shared::page::{Base, Mark, Page, Seen};
 use crate::shared::wire::{GROUP_EVENTS, Handle, PassedFile, Totals};
 use crate::sys;
@@ -184,6 +184,7 @@ impl PassedFiles {
             return None;
         }
         let [value, enabled_ns, running_ns] = words.map(u64::from_ne_bytes);
+        let enabled_ns = enabled_with(running_ns, enabled_ns);
         Some(place.ours.of(Totals { value, enabled_ns, running_ns }))
     }
 
@@ -219,7 +220,8 @@ impl File {
             places.iter().for_each(|place| out(place.event, place.ours.add));
             return Ok(true);
         };
-        let (enabled_ns, running_ns) = (values.enabled(), values.running());
+        let running_ns = values.running();
+        let enabled_ns = enabled_with(running_ns, values.enabled());
         for place in places {
             let value = values.at(place.value).ok_or(NoUse::Ask)?;
             out(place.event, place.ours.of(Totals { value, enabled_ns, running_ns }));
