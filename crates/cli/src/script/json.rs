@@ -7,8 +7,11 @@
 //!
 //! All have `time_ns`, `cpu`, `pid`, `tid` and `comm`.
 //!
+//! What it is: objects wait until the frames of many can be looked up together. Read first: [`JsonLines::write`].
+//!
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
 
+use super::lines::LONGEST_WAIT;
 use super::{Out, Resolvers, branches, registers};
 use crate::options::reading::ScriptOptions;
 use pmux::profile::formats::FieldValue;
@@ -16,23 +19,64 @@ use pmux::profile::records::{CommCause, Record, Regs, SwitchDirection};
 use pmux::profile::{Detail, FrameId, Happening, Profile, Sample, Sink, ThreadId};
 use serde_json::{Map, Value as Json, json};
 use std::ops::ControlFlow;
+use std::time::Instant;
 
-/// Prints objects.
+/// No more objects wait than so many.
+const MOST_OBJECTS: usize = 1 << 12;
+
+/// An object that waits for its frames, with what stands for them in the call chain.
+struct Waiting {
+    object: Map<String, Json>,
+    stack: Option<Vec<(u64, FrameId)>>,
+}
+
 pub(super) struct JsonLines {
     options: ScriptOptions,
     pub(super) out: Out,
     pub(super) known: Option<Resolvers>,
+    waiting: Vec<Waiting>,
+    /// When objects were written last.
+    written: Instant,
 }
 
 impl JsonLines {
     pub(super) fn new(options: &ScriptOptions) -> Self {
-        Self { options: options.clone(), out: Out::new(), known: None }
+        let (out, waiting, written) = (Out::new(), Vec::new(), Instant::now());
+        Self { options: options.clone(), out, known: None, waiting, written }
     }
 
-    fn put(&mut self, object: Map<String, Json>) -> ControlFlow<()> {
-        self.out.text.push_str(&Json::Object(object).to_string());
-        self.out.text.push('\n');
-        self.out.pass_on()
+    fn put(&mut self, profile: &Profile, object: Waiting) -> ControlFlow<()> {
+        self.waiting.push(object);
+        if self.waiting.len() < MOST_OBJECTS && self.written.elapsed() < LONGEST_WAIT {
+            return ControlFlow::Continue(());
+        }
+        self.write(profile)
+    }
+
+    /// Looks up the frames of all that waits, and writes it.
+    pub(super) fn write(&mut self, profile: &Profile) -> ControlFlow<()> {
+        if let Some(known) = &mut self.known {
+            let places = self.waiting.iter().filter_map(|one| one.stack.as_ref()).flatten();
+            let mut frames: Vec<FrameId> = places.map(|&(_, frame)| frame).collect();
+            frames.sort_unstable();
+            frames.dedup();
+            known.symbols.resolve(profile, frames.iter().copied());
+            if !self.options.no_inline {
+                known.symbols.resolve_lines(profile, frames);
+            }
+            for Waiting { object, stack } in &mut self.waiting {
+                let Some(stack) = stack.take() else { continue };
+                let frames = stack.into_iter().map(|place| frame(&self.options, profile, known, place));
+                object.insert("stack".into(), frames.collect());
+            }
+        }
+        for Waiting { object, .. } in self.waiting.drain(..) {
+            self.out.text.push_str(&Json::Object(object).to_string());
+            self.out.text.push('\n');
+            self.out.pass_on()?;
+        }
+        self.written = Instant::now();
+        ControlFlow::Continue(())
     }
 }
 
@@ -53,20 +97,15 @@ fn frame(options: &ScriptOptions, profile: &Profile, known: &mut Resolvers, (add
     let function = known.symbols.function(id);
     let is_known = !function.name.is_empty();
     let (name, module) = (function.name.clone(), function.module);
-    let inlined: Vec<String> = match options.no_inline {
-        true => Vec::new(),
-        false => {
-            let places = known.symbols.lines_of(profile, frame);
-            let inlined = places.split_last().map_or(&[][..], |(_, inlined)| inlined);
-            inlined.iter().map(|place| place.function.clone().unwrap_or_else(|| "?".to_owned())).collect()
-        }
-    };
+    let places = if options.no_inline { Default::default() } else { known.symbols.lines_of(profile, frame) };
+    let inlined = places.split_last().map_or(&[][..], |(_, inlined)| inlined);
+    let inlined = inlined.iter().map(|place| place.function.clone().unwrap_or_else(|| "?".to_owned()));
     json!({
         "ip": format!("{address:#x}"),
         "symbol": is_known.then_some(&*name),
         "offset": is_known.then_some(offset),
         "dso": profile.names.get(profile.modules.get(module).path).trim_end(),
-        "inlined": inlined,
+        "inlined": inlined.collect::<Vec<String>>(),
     })
 }
 
@@ -97,14 +136,13 @@ impl Sink for JsonLines {
         object.insert("iregs".into(), registers(sample.fields.regs_intr.as_ref(), event.attr.sample_regs_intr));
         object.insert("uregs".into(), registers(sample.fields.regs_user.as_ref(), event.attr.sample_regs_user));
         object.insert("brstack".into(), json!(sample.fields.branch_stack.as_ref().map(branches::to_json)));
-        let stack: Vec<Json> = match (sample.addresses, sample.fields.ip, profile.stacks.innermost(sample.stack)) {
-            ([], Some(ip), Some(met)) => vec![frame(&self.options, profile, &mut known, (ip, met))],
+        let stack = match (sample.addresses, sample.fields.ip, profile.stacks.innermost(sample.stack)) {
+            ([], Some(ip), Some(met)) => vec![(ip, met)],
             (addresses, ..) => {
                 known.count_chain(sample.event, sample.stack);
-                addresses.iter().map(|&place| frame(&self.options, profile, &mut known, place)).collect()
+                addresses.to_vec()
             }
         };
-        object.insert("stack".into(), Json::Array(stack));
         if event.is_tracepoint() {
             let format = known.formats.get(event.attr.config).zip(sample.fields.raw);
             let fields = format.map(|(format, raw)| {
@@ -127,7 +165,7 @@ impl Sink for JsonLines {
             object.insert("text".into(), json!(text));
         }
         self.known = Some(known);
-        self.put(object)
+        self.put(profile, Waiting { object, stack: Some(stack) })
     }
 
     fn happening(&mut self, profile: &Profile, happening: &Happening<'_>) -> ControlFlow<()> {
@@ -163,7 +201,7 @@ impl Sink for JsonLines {
         };
         let mut object = start(kind);
         object.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        self.put(object)
+        self.put(profile, Waiting { object, stack: None })
     }
 }
 

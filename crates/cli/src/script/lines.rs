@@ -19,11 +19,10 @@ const FIRST_FRAMES: usize = 1 << 11;
 const MOST_FRAMES: usize = 1 << 15;
 /// No more text waits than that, nor for longer.
 const MOST_BYTES: usize = 1 << 23;
-const LONGEST_WAIT: Duration = Duration::from_millis(200);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(200);
 /// Text with less than one unknown frame in so many bytes does not wait.
 const FEW_IN_BYTES: usize = 1_000;
 
-/// Prints samples.
 pub(super) struct Lines {
     options: ScriptOptions,
     asked: FieldSelection,
@@ -130,7 +129,6 @@ impl Lines {
         if waits && self.written.elapsed() < LONGEST_WAIT { ControlFlow::Continue(()) } else { self.write(profile) }
     }
 
-    /// Writes what is there.
     pub(super) fn write(&mut self, profile: &Profile) -> ControlFlow<()> {
         if self.frames.unknown() >= self.enough_frames {
             self.enough_frames = (self.enough_frames * 2).min(MOST_FRAMES);
@@ -227,10 +225,7 @@ impl Sink for Lines {
         if fields.has(Field::Event) {
             out.push_str(&events[sample.event].1);
         }
-        if fields.has(Field::Trace)
-            && event.is_tracepoint()
-            && let Some(raw) = sample.fields.raw
-        {
+        if let Some(raw) = sample.fields.raw.filter(|_| fields.has(Field::Trace) && event.is_tracepoint()) {
             match known.formats.get(event.attr.config) {
                 Some(format) => {
                     let symbols = &mut known.symbols;
@@ -245,19 +240,13 @@ impl Sink for Lines {
                 None => out.push_str("[no description of this tracepoint]"),
             }
         }
-        if fields.has(Field::Address)
-            && let Some(address) = sample.fields.addr
-        {
+        if let Some(address) = sample.fields.addr.filter(|_| fields.has(Field::Address)) {
             hex16(out, address);
         }
-        if fields.has(Field::DataSource)
-            && let Some(source) = sample.fields.data_src
-        {
+        if let Some(source) = sample.fields.data_src.filter(|_| fields.has(Field::DataSource)) {
             memory::push(source, out);
         }
-        if fields.has(Field::Weight)
-            && let Some(weight) = weight(event, sample)
-        {
+        if let Some(weight) = weight(event, sample).filter(|_| fields.has(Field::Weight)) {
             decimal(out, weight, 16, b' ');
         }
         if has_chain {
@@ -278,29 +267,19 @@ impl Sink for Lines {
         }
         let architecture = profile.about.architecture.as_deref().unwrap_or_default();
         let (attr, values) = (&event.attr, sample.fields);
-        if fields.has(Field::InterruptRegisters)
-            && let Some(regs) = &values.regs_intr
-        {
+        if let Some(regs) = values.regs_intr.as_ref().filter(|_| fields.has(Field::InterruptRegisters)) {
             registers::push(regs, attr.sample_regs_intr, architecture, out);
         }
-        if fields.has(Field::UserRegisters)
-            && let Some(regs) = &values.regs_user
-        {
+        if let Some(regs) = values.regs_user.as_ref().filter(|_| fields.has(Field::UserRegisters)) {
             registers::push(regs, attr.sample_regs_user, architecture, out);
         }
-        if fields.has(Field::PhysicalAddress)
-            && let Some(address) = values.phys_addr
-        {
+        if let Some(address) = values.phys_addr.filter(|_| fields.has(Field::PhysicalAddress)) {
             hex16(out, address);
         }
-        if fields.has(Field::Branches)
-            && let Some(stack) = &sample.fields.branch_stack
-        {
+        if let Some(stack) = values.branch_stack.as_ref().filter(|_| fields.has(Field::Branches)) {
             branches::print(stack, out);
         }
-        if fields.has(Field::Cgroup)
-            && let Some(id) = sample.fields.cgroup
-        {
+        if let Some(id) = values.cgroup.filter(|_| fields.has(Field::Cgroup)) {
             let path = profile.cgroups.get(&id).map(|path| visible(profile.names.get(*path)));
             let _ = write!(out, " {}", path.unwrap_or_else(|| id.to_string()));
         }
@@ -329,29 +308,17 @@ impl Sink for Lines {
                 let name = visible(&String::from_utf8_lossy(comm.comm));
                 writeln!(out, "PERF_RECORD_COMM{exec}: {name}:{}/{}", comm.pid, comm.tid)
             }
-            Record::Fork(task) => {
-                writeln!(out, "PERF_RECORD_FORK({}:{}):({}:{})", task.pid, task.tid, task.ppid, task.ptid)
-            }
-            Record::Exit(task) => {
-                writeln!(out, "PERF_RECORD_EXIT({}:{}):({}:{})", task.pid, task.tid, task.ppid, task.ptid)
+            Record::Fork(task) | Record::Exit(task) => {
+                let what = if matches!(happening.record, Record::Fork(_)) { "FORK" } else { "EXIT" };
+                writeln!(out, "PERF_RECORD_{what}({}:{}):({}:{})", task.pid, task.tid, task.ppid, task.ptid)
             }
             Record::Mmap(map) => {
-                let name = visible(&String::from_utf8_lossy(map.filename));
-                let (pid, tid) = (map.pid.cast_signed(), map.tid.cast_signed());
-                writeln!(
-                    out,
-                    "PERF_RECORD_MMAP {pid}/{tid}: [{:#x}({:#x}) @ {:#x}]: {name}",
-                    map.addr, map.len, map.pgoff
-                )
+                let text = mapped((map.pid, map.tid), [map.addr, map.len, map.pgoff], map.filename);
+                writeln!(out, "PERF_RECORD_MMAP {text}")
             }
             Record::Mmap2(map) => {
-                let name = visible(&String::from_utf8_lossy(map.filename));
-                let (pid, tid) = (map.pid.cast_signed(), map.tid.cast_signed());
-                writeln!(
-                    out,
-                    "PERF_RECORD_MMAP2 {pid}/{tid}: [{:#x}({:#x}) @ {:#x}]: {name}",
-                    map.addr, map.len, map.pgoff
-                )
+                let text = mapped((map.pid, map.tid), [map.addr, map.len, map.pgoff], map.filename);
+                writeln!(out, "PERF_RECORD_MMAP2 {text}")
             }
             Record::Switch(way) => writeln!(out, "PERF_RECORD_SWITCH {}", way_text(*way)),
             Record::SwitchCpuWide(switch) => {
@@ -373,6 +340,12 @@ pub(super) fn weight(event: &EventInfo, sample: &Sample<'_>) -> Option<u64> {
     let weight = sample.fields.weight?;
     let has_parts = event.attr.sample.contains(SampleFormat::WEIGHT_STRUCT);
     Some(if has_parts { u64::from(weight.parts().0) } else { weight.0 })
+}
+
+/// What was mapped, by which thread.
+fn mapped((pid, tid): (u32, u32), [start, bytes, offset]: [u64; 3], path: &[u8]) -> String {
+    let (pid, tid, name) = (pid.cast_signed(), tid.cast_signed(), visible(&String::from_utf8_lossy(path)));
+    format!("{pid}/{tid}: [{start:#x}({bytes:#x}) @ {offset:#x}]: {name}")
 }
 
 fn way_text(way: SwitchDirection) -> &'static str {

@@ -116,6 +116,9 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
     let (profile, first_ns, mut out, known) = if options.json_lines {
         let mut lines = Chosen::new(wanted.clone(), JsonLines::new(options));
         let profile = profile::read(input, &mut lines).map_err(wrong)?;
+        if lines.sink.out.error.is_none() {
+            let _ = lines.sink.write(&profile);
+        }
         (profile, lines.first_ns, lines.sink.out, lines.sink.known)
     } else {
         let mut lines = Chosen::new(wanted.clone(), Lines::new(options, asked));
