@@ -7,7 +7,23 @@ use serde_json::{Value as Json, json};
 use std::fmt::Write;
 
 /// What kinds of branches are called, by their numbers (`PERF_BR_*` in `include/uapi/linux/perf_event.h`); the first one is not known.
-const KINDS: &str = "|COND|UNCOND|IND|CALL|IND_CALL|RET|SYSCALL|SYSRET|COND_CALL|COND_RET|ERET|IRQ|SERROR|NO_TX";
+const KINDS: [&str; 15] = [
+    "",
+    "COND",
+    "UNCOND",
+    "IND",
+    "CALL",
+    "IND_CALL",
+    "RET",
+    "SYSCALL",
+    "SYSRET",
+    "COND_CALL",
+    "COND_RET",
+    "ERET",
+    "IRQ",
+    "SERROR",
+    "NO_TX",
+];
 
 /// Adds each branch, the newest first: `FROM/TO/P/-/-/CYCLES/KIND`, where `M` is mispredicted, `P` predicted, `X` in a transaction and
 /// `A` one that it aborted.
@@ -49,7 +65,7 @@ fn is_predicted(info: BranchInfo) -> Option<bool> {
 }
 
 fn kind(info: BranchInfo) -> &'static str {
-    KINDS.split('|').nth(usize::from(info.branch_type())).unwrap_or("")
+    KINDS.get(usize::from(info.branch_type())).unwrap_or(&"")
 }
 
 #[cfg(test)]

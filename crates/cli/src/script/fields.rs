@@ -4,7 +4,7 @@
 
 use pmux::profile::EventInfo;
 
-/// A field of a line, in the order of [`NAMES`].
+/// A field of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(super) enum Field {
@@ -23,17 +23,39 @@ pub(super) enum Field {
     Trace = 1 << 12,
     Callchain = 1 << 13,
     Cgroup = 1 << 14,
-    Branches = 1 << 15,
-    DataSource = 1 << 16,
-    Weight = 1 << 17,
-    PhysicalAddress = 1 << 18,
-    InterruptRegisters = 1 << 19,
-    UserRegisters = 1 << 20,
-    SourceLine = 1 << 21,
+    DataSource = 1 << 15,
+    Weight = 1 << 16,
+    PhysicalAddress = 1 << 17,
+    InterruptRegisters = 1 << 18,
+    UserRegisters = 1 << 19,
+    SourceLine = 1 << 20,
+    Branches = 1 << 21,
 }
 
-const NAMES: &str = "comm, pid, tid, cpu, time, event, period, ip, sym, symoff, dso, addr, trace, callchain, cgroup, \
-                     brstack, data_src, weight, phys_addr, iregs, uregs, srcline";
+const NAMES: [(&str, Field); 22] = [
+    ("comm", Field::Comm),
+    ("pid", Field::Pid),
+    ("tid", Field::Tid),
+    ("cpu", Field::Cpu),
+    ("time", Field::Time),
+    ("event", Field::Event),
+    ("period", Field::Period),
+    ("ip", Field::Ip),
+    ("sym", Field::Symbol),
+    ("symoff", Field::Offset),
+    ("dso", Field::Dso),
+    ("addr", Field::Address),
+    ("trace", Field::Trace),
+    ("callchain", Field::Callchain),
+    ("cgroup", Field::Cgroup),
+    ("brstack", Field::Branches),
+    ("data_src", Field::DataSource),
+    ("weight", Field::Weight),
+    ("phys_addr", Field::PhysicalAddress),
+    ("iregs", Field::InterruptRegisters),
+    ("uregs", Field::UserRegisters),
+    ("srcline", Field::SourceLine),
+];
 
 /// Several fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,9 +104,11 @@ impl FieldSelection {
     pub(super) fn parse(text: Option<&str>) -> Result<Self, String> {
         let Some(text) = text else { return Ok(Self::Usual) };
         let named = |word: &str| {
-            let place = NAMES.split(", ").position(|name| name == word);
-            let wrong = || format!("-F: there is no field {word:?}; fields are {NAMES}");
-            place.map(|place| 1_u32 << place).ok_or_else(wrong)
+            let found = NAMES.iter().find(|(name, _)| *name == word).map(|(_, field)| Fields(*field as u32));
+            found.ok_or_else(|| {
+                let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+                format!("-F: there is no field {word:?}; fields are {}", names.join(", "))
+            })
         };
         let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
         if words.is_empty() {
@@ -93,11 +117,11 @@ impl FieldSelection {
         let (mut with, mut without, mut plain) = (0, 0, 0);
         for word in &words {
             if let Some(word) = word.strip_prefix('+') {
-                with |= named(word)?;
+                with |= named(word)?.0;
             } else if let Some(word) = word.strip_prefix('-') {
-                without |= named(word)?;
+                without |= named(word)?.0;
             } else {
-                plain |= named(word)?;
+                plain |= named(word)?.0;
             }
         }
         match (plain, with | without) {

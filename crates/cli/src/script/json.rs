@@ -57,10 +57,8 @@ impl JsonLines {
     pub(super) fn write(&mut self, profile: &Profile) -> ControlFlow<()> {
         if let Some(known) = &mut self.known {
             let places = self.waiting.iter().filter_map(|one| one.stack.as_ref()).flatten();
-            let mut frames: Vec<FrameId> = places.map(|&(_, frame)| frame).collect();
-            frames.sort_unstable();
-            frames.dedup();
-            known.symbols.resolve(profile, frames.iter().copied());
+            let frames = places.map(|&(_, frame)| frame);
+            known.symbols.resolve(profile, frames.clone());
             if !self.options.no_inline {
                 known.symbols.resolve_lines(profile, frames);
             }

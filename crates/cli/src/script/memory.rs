@@ -5,8 +5,19 @@
 use std::fmt::Write;
 
 /// Levels that the older bits name, from the fourth bit of the level on.
-const LEVELS: &str = "L1|LFB|L2|L3|Local RAM|Remote RAM (1 hop)|Remote RAM (2 hops)|Remote Cache (1 hop)|\
-                      Remote Cache (2 hops)|I/O|Uncached";
+const LEVELS: [&str; 11] = [
+    "L1",
+    "LFB",
+    "L2",
+    "L3",
+    "Local RAM",
+    "Remote RAM (1 hop)",
+    "Remote RAM (2 hops)",
+    "Remote Cache (1 hop)",
+    "Remote Cache (2 hops)",
+    "I/O",
+    "Uncached",
+];
 
 /// Some bits of a number.
 fn bits(value: u64, from: u32, count: u32) -> u64 {
@@ -14,14 +25,14 @@ fn bits(value: u64, from: u32, count: u32) -> u64 {
 }
 
 /// The names of the bits that are set, with `or` between them; `N/A` if there is none.
-fn set(bits: u64, names: &str) -> String {
-    let named = names.split('|').enumerate().filter(|(bit, _)| bits & (1 << bit) != 0);
-    let named: Vec<&str> = named.map(|(_, name)| name).collect();
+fn set(bits: u64, names: &[&'static str]) -> String {
+    let named = names.iter().enumerate().filter(|(bit, _)| bits & (1 << bit) != 0);
+    let named: Vec<&str> = named.map(|(_, name)| *name).collect();
     if named.is_empty() { "N/A".to_owned() } else { named.join(" or ") }
 }
 
 /// With what came of it: the first bit is `N/A`, the next two are hit and miss.
-fn found(bits: u64, names: &str) -> String {
+fn found(bits: u64, names: &[&'static str]) -> String {
     let mut text = set(bits >> 3, names);
     for (bit, what) in [(1, " hit"), (2, " miss")] {
         if bits & (1 << bit) != 0 {
@@ -49,15 +60,15 @@ fn level_number(number: u64) -> &'static str {
 
 /// Appends the number and what it says. Source of the bits: `union perf_mem_data_src`, perf_event_open(2).
 pub(super) fn push(value: u64, out: &mut String) {
-    let operation = set(bits(value, 1, 4), "LOAD|STORE|PFETCH|EXEC");
-    let mut level = found(bits(value, 5, 14), LEVELS);
+    let operation = set(bits(value, 1, 4), &["LOAD", "STORE", "PFETCH", "EXEC"]);
+    let mut level = found(bits(value, 5, 14), &LEVELS);
     let remote = if bits(value, 37, 1) != 0 { "Remote " } else { "" };
     let _ = write!(level, " or {remote}{}", level_number(bits(value, 33, 4)));
-    let snoop = set(bits(value, 20, 4) | bits(value, 38, 2) << 4, "None|Hit|Miss|HitM|Fwd|Peer");
-    let lock = set(bits(value, 25, 1), "Yes");
+    let snoop = set(bits(value, 20, 4) | bits(value, 38, 2) << 4, &["None", "Hit", "Miss", "HitM", "Fwd", "Peer"]);
+    let lock = set(bits(value, 25, 1), &["Yes"]);
     let lock = if lock == "N/A" && bits(value, 24, 1) == 0 && value != 0 { "No".to_owned() } else { lock };
-    let tlb = found(bits(value, 26, 7), "L1|L2|Walker|Fault");
-    let blocked = set(bits(value, 41, 2), "Data|Addr");
+    let tlb = found(bits(value, 26, 7), &["L1", "L2", "Walker", "Fault"]);
+    let blocked = set(bits(value, 41, 2), &["Data", "Addr"]);
     let _ = write!(out, "{value:16x} |OP {operation}|LVL {level}|SNP {snoop}|TLB {tlb}|LCK {lock}|BLK  {blocked}");
 }
 

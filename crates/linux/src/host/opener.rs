@@ -347,17 +347,17 @@ pub(super) fn refused(errno: Errno) -> BankError {
 pub(super) fn bytes_of(attr: &Attr) -> Vec<u8> {
     let mut bytes = [0; Attr::MAX_SIZE];
     let size = attr.encode(&mut bytes);
-    bytes.into_iter().take(size).collect()
+    bytes.get(..size).unwrap_or_default().to_vec()
 }
 
 /// The time enabled that goes with a time running of the same read, ns.
 ///
-/// Of an event that is read alone the kernel takes the one after the other and without a lock: where its task comes onto a CPU and leaves it in
-/// between, it seems to have run for longer than it was enabled.
+/// Of an event that is read alone the kernel takes the one after the other and without a lock: where its task comes onto a CPU and leaves
+/// it in between, it seems to have run for longer than it was enabled.
 ///
 /// Linux: `__perf_event_read_value` (kernel/events/core.c).
-pub(super) const fn enabled_with(running_ns: u64, enabled_ns: u64) -> u64 {
-    if enabled_ns < running_ns { running_ns } else { enabled_ns }
+pub(super) fn enabled_with(running_ns: u64, enabled_ns: u64) -> u64 {
+    enabled_ns.max(running_ns)
 }
 
 /// What every event is asked for beside its count.

@@ -118,11 +118,11 @@ impl Symbols {
         self.resolve(profile, (0..profile.stacks.frames().len()).map(FrameId::at));
     }
 
-    /// Looks some frames up that were not looked up before, on as many CPUs as there are: each frame stands there once.
+    /// Looks some frames up that were not looked up before, on as many CPUs as there are.
     pub fn resolve(&mut self, profile: &Profile, wanted: impl IntoIterator<Item = FrameId>) {
         let frames = profile.stacks.frames();
         self.by_frame.resize(frames.len(), None);
-        let wanted = wanted.into_iter().map(FrameId::index).filter(|&index| self.by_frame[index].is_none());
+        let wanted = each_once(wanted).into_iter().filter(|&index| self.by_frame[index].is_none());
         let batches = batches(frames, wanted);
         let found = self.ask(profile, &batches, |code, kernel, frames| {
             frames.iter().map(|&frame| function_at(code, kernel, frame)).collect()
@@ -136,10 +136,7 @@ impl Symbols {
     pub fn resolve_lines(&mut self, profile: &Profile, frames: impl IntoIterator<Item = FrameId>) {
         let all = profile.stacks.frames();
         self.lines.resize(all.len(), None);
-        let mut wanted: Vec<usize> = frames.into_iter().map(FrameId::index).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        wanted.retain(|&index| self.lines.get(index).is_some_and(Option::is_none));
+        let wanted = each_once(frames).into_iter().filter(|&index| self.lines.get(index).is_some_and(Option::is_none));
         let batches = batches(all, wanted);
         let found = self.ask(profile, &batches, |code, kernel, frames| {
             code.find_lines(frames.iter().map(|frame| frame.lookup()));
@@ -332,6 +329,14 @@ impl Symbols {
         self.resolve_lines(profile, [frame]);
         self.lines.get(frame.index()).cloned().flatten().unwrap_or_default()
     }
+}
+
+/// The places of frames, in their order.
+fn each_once(frames: impl IntoIterator<Item = FrameId>) -> Vec<usize> {
+    let mut places: Vec<usize> = frames.into_iter().map(FrameId::index).collect();
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
 fn function_at(code: &mut SymbolSource, kernel: &FindKernel<'_>, frame: Frame) -> Option<NamedFunction> {

@@ -113,7 +113,7 @@ impl WaitKind {
             _ => name.split('.').next() == Some(pattern),
         };
         let has = |(_, patterns): &&(Self, &str)| {
-            functions.iter().any(|name| patterns.split(' ').any(|pattern| is(name.as_ref(), pattern)))
+            patterns.split(' ').any(|pattern| functions.iter().any(|name| is(name.as_ref(), pattern)))
         };
         KINDS.iter().find(has).map_or(Self::Other, |(kind, _)| *kind)
     }
