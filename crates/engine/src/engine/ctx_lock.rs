@@ -22,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many orders are carried out before their results are brought back.
 const BATCH: usize = 64;
@@ -31,6 +32,34 @@ pub(super) struct ContextCell<H: Host> {
     pub(super) pmu_guard: H::BankLock<PmuGuard<H::Bank>>,
     pub(super) place: H::IrqLock<CtxState<H>>,
     pub(super) calls: H::IrqLock<CallQueue<H>>,
+    _counted: Option<CountedContext>,
+}
+
+/// How many contexts of tasks there are: where there is none, a switch has nothing to look at. One is counted before its task's slot is
+/// filled, and until no core and no host has it any more.
+///
+/// Linux: `perf_sched_events` (kernel/events/core.c).
+#[derive(Default)]
+pub(super) struct TaskContexts(Arc<AtomicUsize>);
+
+impl TaskContexts {
+    /// With `Acquire`, as the slot of a task is read.
+    pub(super) fn are_none(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn one_more(&self) -> CountedContext {
+        self.0.fetch_add(1, Ordering::Release);
+        CountedContext(Arc::clone(&self.0))
+    }
+}
+
+pub(super) struct CountedContext(Arc<AtomicUsize>);
+
+impl Drop for CountedContext {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// A core, and who is where.
@@ -120,7 +149,7 @@ impl<H: Host> CtxState<H> {
 }
 
 impl<H: Host> ContextCell<H> {
-    pub(super) fn new(key: ContextKey, bank: H::Bank) -> Self {
+    pub(super) fn new(key: ContextKey, bank: H::Bank, counted: Option<CountedContext>) -> Self {
         let banks = Banks { own: Some(bank), guest: None, leaving: None };
         let place = CtxState { core: CpuContext::new(), away: None, guest: None, leaving: None };
         // Those of a task are taken while those of a CPU are held, where it comes or goes.
@@ -133,6 +162,7 @@ impl<H: Host> ContextCell<H> {
             pmu_guard: LockCell::ranked(bank_rank, PmuGuard { banks, todo: Todo::default(), steps: 0 }),
             place: LockCell::ranked(rank, place),
             calls: LockCell::ranked(Rank::Context, CallQueue::default()),
+            _counted: counted,
         }
     }
 

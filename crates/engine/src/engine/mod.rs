@@ -56,7 +56,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bp_reserve::{LedgerHandle, Reserved};
-use ctx_lock::ContextCell;
+use ctx_lock::{ContextCell, TaskContexts};
 use fast_read::{FastRead, FastReads};
 use hashbrown::HashMap;
 use sharing::{GroupSubscription, Index};
@@ -205,6 +205,7 @@ pub struct Engine<H: Host> {
     cores: Vec<Arc<ContextCell<H>>>,
     hotplug: H::TaskLock<()>,
     registry: H::TaskLock<Registry<H>>,
+    task_contexts: TaskContexts,
     /// Whose turn it is to change what an event counts.
     modifying: H::TaskLock<()>,
     /// Known from the first claim of a debug register on; `None` within: no ledger keeps account of them.
@@ -233,7 +234,7 @@ impl<H: Host> Engine<H> {
         };
         let core = |cpu| {
             let key = ContextKey::Cpu(CpuId(cpu));
-            let cell = ContextCell::new(key, host.bank(key));
+            let cell = ContextCell::new(key, host.bank(key), None);
             let presence = if registry.online.contains(CpuId(cpu)) { Presence::On(CpuId(cpu)) } else { Presence::Out };
             cell.transact(&host, &cell, |context, step| context.meet(presence, step), |(), _| ());
             cell.reserve(registry.largest_group);
@@ -246,7 +247,8 @@ impl<H: Host> Engine<H> {
         let hotplug = LockCell::ranked(Rank::Hotplug, ());
         let registry = LockCell::ranked(Rank::Registry, registry);
         let (modifying, registers) = (LockCell::ranked(Rank::Family, ()), LockCell::ranked(Rank::CpuLedger, None));
-        Self { host, cores, hotplug, registry, modifying, registers, sharing: Sharing::default() }
+        let (task_contexts, sharing) = (TaskContexts::default(), Sharing::default());
+        Self { host, cores, hotplug, registry, task_contexts, modifying, registers, sharing }
     }
 
     /// The core of a CPU whose counters are shared by its own events and those of the tasks on it.

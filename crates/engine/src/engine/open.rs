@@ -224,7 +224,10 @@ impl<H: Host> Engine<H> {
             ContextKey::Cpu(cpu) => self.core(cpu).map(Arc::clone),
             ContextKey::Task(_) => None,
         };
-        core.unwrap_or_else(|| Arc::new(ContextCell::new(key, self.host.bank(key))))
+        core.unwrap_or_else(|| {
+            let counted = matches!(key, ContextKey::Task(_)).then(|| self.task_contexts.one_more());
+            Arc::new(ContextCell::new(key, self.host.bank(key), counted))
+        })
     }
 
     /// One group of a context is detached; the last one takes the context along, unless the host keeps it.

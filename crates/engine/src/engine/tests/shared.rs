@@ -5,7 +5,7 @@ use crate::error::ReadError;
 use crate::pmu::BankError;
 use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group, play};
-use crate::{Count, CpuId, Engine, EventId, EventState, LockCell as _, Opened, Target, TaskId};
+use crate::{Count, CpuId, Engine, EventId, EventState, LockCell as _, Nanos, Opened, Target, TaskContext, TaskId};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -58,6 +58,49 @@ fn a_task_counts_while_it_is_on_a_cpu() {
         assert_eq!(read(&engine, opened.events[0]), count(3 * 70, 70, 70));
         close_all(&engine, &[&opened]);
     }
+}
+
+/// While no task has a context, a switch looks at none; what a task that is dying leaves on a CPU is not in the way of the next one.
+#[test]
+fn switches_before_the_first_and_after_the_last_context() {
+    let engine = machine(1);
+    let [dying, other, last] = [1, 2, 3].map(|id| engine.task(TaskId(id)));
+    let switch = |out: Option<(u64, &TaskContext<Machine>)>, next: Option<(u64, &TaskContext<Machine>)>| {
+        let place = |id, presence| engine.host().place(ContextKey::Task(TaskId(id)), presence);
+        out.into_iter().for_each(|(id, _)| place(id, Presence::Out));
+        next.into_iter().for_each(|(id, _)| place(id, Presence::On(CPU)));
+        engine.switch(CPU, out.map(|(_, context)| context), next.map(|(_, context)| context));
+    };
+    assert!(engine.task_contexts.are_none(), "to ask for its slot makes no context");
+    switch(None, Some((1, &dying)));
+    let first = open(&engine, task(1), &[3]);
+    engine.host().run_on(0, Some(1), 10);
+    assert_eq!(read(&engine, first.events[0]), count(30, 10, 10), "opened on the CPU");
+    let second = open(&engine, task(2), &[5]);
+    engine.task_exit(TaskId(1));
+    engine.close(first.group);
+    switch(Some((1, &dying)), Some((2, &other)));
+    engine.host().run_on(0, Some(2), 10);
+    assert_eq!(read(&engine, second.events[0]), count(50, 10, 10));
+    // The one that has exited comes once more, and the other one's context goes meanwhile.
+    switch(Some((2, &other)), Some((1, &dying)));
+    engine.close(second.group);
+    engine.task_exit(TaskId(2));
+    drop(other);
+    assert!(!engine.task_contexts.are_none(), "it may be on the CPU");
+    switch(Some((1, &dying)), Some((3, &last)));
+    drop(dying);
+    assert!(engine.task_contexts.are_none());
+    let third = open(&engine, task(3), &[7]);
+    engine.host().run_on(0, Some(3), 10);
+    assert_eq!(read(&engine, third.events[0]), count(70, 10, 10));
+    switch(Some((3, &last)), None);
+    engine.host().run_on(0, None, 10);
+    assert_eq!(read(&engine, third.events[0]), count(70, 10, 10));
+    engine.task_exit(TaskId(3));
+    close_all(&engine, &[&third]);
+    drop(last);
+    assert!(engine.task_contexts.are_none());
 }
 
 #[test]
