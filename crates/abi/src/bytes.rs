@@ -124,6 +124,12 @@ impl<'a> Writer<'a> {
         self.put(&value.to_ne_bytes());
     }
 
+    /// Puts a word that is there exactly if the layout has it; `None` where the two differ.
+    #[inline]
+    pub(crate) fn optional(&mut self, asked: bool, word: Option<u64>) -> Option<()> {
+        matching(asked, word).map(|word| word.into_iter().for_each(|word| self.u64(word)))
+    }
+
     /// Puts zeros up to the next multiple of 8, counted from the start of the slice.
     pub(crate) fn pad8(&mut self) {
         let pad = self.len.next_multiple_of(8) - self.len;

@@ -5,37 +5,11 @@
 //! once and small, so that it cannot rot.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use pmux::{Command, Session};
+mod measure;
+
+use measure::{is_small, median, run};
+use pmux::Session;
 use std::path::PathBuf;
-use std::time::Instant;
-
-/// One run of a command.
-#[derive(Clone, Copy, Default)]
-struct Cost {
-    wall_ms: f64,
-    cpu_ms: f64,
-    rss_kib: f64,
-}
-
-/// Runs a shell line with its output thrown away.
-fn run(session: &Session, line: &str) -> Cost {
-    let command = Command::hold(["sh", "-c", &format!("exec {line} >/dev/null 2>&1")]).unwrap();
-    let started = Instant::now();
-    let exited = command.release(&[]).unwrap().wait(session).unwrap();
-    let wall = started.elapsed();
-    assert!(exited.status.success(), "`{line}` failed: {}", exited.status);
-    Cost {
-        wall_ms: wall.as_secs_f64() * 1e3,
-        cpu_ms: (exited.usage.user + exited.usage.system).as_secs_f64() * 1e3,
-        rss_kib: exited.usage.max_rss_kib as f64,
-    }
-}
-
-fn median(costs: &[Cost], of: impl Fn(&Cost) -> f64) -> f64 {
-    let mut values: Vec<_> = costs.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
 
 struct Bench {
     session: Session,
@@ -67,7 +41,7 @@ impl Bench {
         println!("  {:>9}  {:>9}  {:>9}  {:>7}  {:>7}", "wall ms", "cpu ms", "peak KiB", "×wall", "×cpu");
         let rows: Vec<_> = costs
             .iter()
-            .map(|costs| [median(costs, |c| c.wall_ms), median(costs, |c| c.cpu_ms), median(costs, |c| c.rss_kib)])
+            .map(|costs| [median(costs, |c| c.wall_ms), median(costs, |c| c.cpu_ms), median(costs, |c| c.memory_kib)])
             .collect();
         for (line, row) in lines.iter().zip(&rows) {
             let shown: String = line.replace(&self.pmux, "pmux").chars().take(60).collect();
@@ -86,7 +60,7 @@ fn events(count: usize) -> String {
 }
 
 fn main() {
-    let small = std::env::args().any(|arg| arg == "--test") || std::env::var_os("PMUX_BENCH_SMALL").is_some();
+    let small = is_small();
     let perf = std::process::Command::new("perf").arg("--version").output().is_ok_and(|out| out.status.success());
     if !perf {
         println!("skipped: needs perf (package linux-perf): only pmux is measured");

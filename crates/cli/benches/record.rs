@@ -9,8 +9,11 @@
 //! rot.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod measure;
+
 use linux_perf_data::linux_perf_event_reader::EventRecord;
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
+use measure::{is_small, median, run};
 use pmux::{Command, Session};
 use std::fs::File;
 use std::io::BufReader;
@@ -68,14 +71,10 @@ impl Bench {
         let file = self.folder.path().join("bench.data");
         let _ = std::fs::remove_file(&file);
         let seconds = if self.small { "0.2" } else { "3" };
-        let line =
-            format!("exec {} {options} -o {} -- sleep {seconds} >/dev/null 2>&1", program.join(" "), file.display());
-        let command = Command::hold(["sh", "-c", &line]).unwrap();
-        let exited = command.release(&[]).unwrap().wait(&self.session).unwrap();
-        assert!(exited.status.success(), "`{line}` failed: {}", exited.status);
+        let line = format!("{} {options} -o {} -- sleep {seconds}", program.join(" "), file.display());
+        let cpu_ms = run(&self.session, &line).cpu_ms;
         let (samples, lost, chain_bytes) = read(&file);
         let other_bytes = std::fs::metadata(&file).unwrap().len() - chain_bytes;
-        let cpu_ms = (exited.usage.user + exited.usage.system).as_secs_f64() * 1e3;
         let each = |bytes: u64| bytes as f64 / samples.max(1) as f64;
         Cost {
             cpu_ms,
@@ -98,11 +97,6 @@ impl Bench {
         }
         let _ = load.kill(9);
         let _ = load.wait(&self.session);
-        let median = |costs: &[Cost], of: fn(&Cost) -> f64| {
-            let mut values: Vec<_> = costs.iter().map(of).collect();
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2]
-        };
         println!("\n{what}: {options} ({rounds} rounds, medians)");
         println!("  {:>9}  {:>10}  {:>9}  {:>13}  {:>9}", "cpu ms", "samples", "lost", "bytes/sample", "in chains");
         let mut cpu = Vec::new();
@@ -166,7 +160,7 @@ impl Bench {
 }
 
 fn main() {
-    let small = std::env::args().any(|arg| arg == "--test") || std::env::var_os("PMUX_BENCH_SMALL").is_some();
+    let small = is_small();
     let works = |words: &[&str]| {
         std::process::Command::new(words[0]).args(&words[1..]).output().is_ok_and(|output| output.status.success())
     };

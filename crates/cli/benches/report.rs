@@ -7,28 +7,17 @@
 //! of which `pmux report` has to keep no more. With `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot rot.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod measure;
+
+use measure::{Cost, is_small, median, run};
 use pmux::{Command, Session};
 use std::io::Write;
 use std::path::Path;
-use std::time::Instant;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Cache {
     Warm,
     Cold,
-}
-
-#[derive(Clone, Copy)]
-struct Cost {
-    elapsed_ms: f64,
-    cpu_ms: f64,
-    memory_mib: f64,
-}
-
-fn median(costs: &[Cost], of: fn(&Cost) -> f64) -> f64 {
-    let mut values: Vec<f64> = costs.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn mib(bytes: u64) -> f64 {
@@ -50,14 +39,7 @@ impl Bench {
         if cache == Cache::Cold {
             let _ = std::fs::write("/proc/sys/vm/drop_caches", "1");
         }
-        let line = format!("exec {program} -i {file} >/dev/null 2>&1");
-        let begin = Instant::now();
-        let command = Command::hold(["sh", "-c", &line]).unwrap();
-        let exited = command.release(&[]).unwrap().wait(&self.session).unwrap();
-        let elapsed_ms = begin.elapsed().as_secs_f64() * 1e3;
-        assert!(exited.status.success(), "`{line}` failed: {}", exited.status);
-        let cpu_ms = (exited.usage.user + exited.usage.system).as_secs_f64() * 1e3;
-        Cost { elapsed_ms, cpu_ms, memory_mib: exited.usage.max_rss_kib as f64 / 1024.0 }
+        run(&self.session, &format!("{program} -i {file}"))
     }
 
     fn compare(&self, what: &str, cache: Cache, perf: &str, pmux: &str) {
@@ -73,17 +55,17 @@ impl Bench {
         for (name, costs) in ["perf", "pmux"].iter().zip(&costs) {
             println!(
                 "  {:11.0}  {:9.0}  {:7.1}  {name}",
-                median(costs, |cost| cost.elapsed_ms),
+                median(costs, |cost| cost.wall_ms),
                 median(costs, |cost| cost.cpu_ms),
-                median(costs, |cost| cost.memory_mib),
+                median(costs, |cost| cost.memory_kib) / 1024.0,
             );
         }
         let times = |of: fn(&Cost) -> f64| median(&costs[0], of) / median(&costs[1], of).max(0.001);
         println!(
             "  {:11.1}  {:9.1}  {:7.1}  times less",
-            times(|cost| cost.elapsed_ms),
+            times(|cost| cost.wall_ms),
             times(|cost| cost.cpu_ms),
-            times(|cost| cost.memory_mib)
+            times(|cost| cost.memory_kib)
         );
     }
 }
@@ -166,7 +148,7 @@ fn repeat(from: &str, to: &str, times: u64) -> std::io::Result<()> {
 }
 
 fn main() {
-    let small = std::env::args().any(|arg| arg == "--test") || std::env::var_os("PMUX_BENCH_SMALL").is_some();
+    let small = is_small();
     let session = Session::new().unwrap();
     let pmux = env!("CARGO_BIN_EXE_pmux");
     let folder = tempfile::tempdir().unwrap();
@@ -209,7 +191,7 @@ fn main() {
         repeat(&bench.file, &long, times).unwrap();
         let bytes = std::fs::metadata(&long).unwrap().len();
         let cost = bench.run_on(&format!("{pmux} report --stdio"), &long, Cache::Warm);
-        println!("  {:8.1} MiB  {:7.1}  ({:.0} ms)", mib(bytes), cost.memory_mib, cost.elapsed_ms);
+        println!("  {:8.1} MiB  {:7.1}  ({:.0} ms)", mib(bytes), cost.memory_kib / 1024.0, cost.wall_ms);
     }
     first_look(&bench, pmux, folder.path());
     println!("\nothers, of the {:.1} MiB", mib(bytes));
@@ -220,7 +202,7 @@ fn main() {
         "convert --to perfetto -o /dev/null",
         "timeline -o /dev/null",
     ] {
-        let Cost { elapsed_ms, cpu_ms, memory_mib } = bench.run(&format!("{pmux} {what}"), Cache::Warm);
-        println!("  {elapsed_ms:11.0}  {cpu_ms:9.0}  {memory_mib:7.1}  {what}");
+        let Cost { wall_ms, cpu_ms, memory_kib } = bench.run(&format!("{pmux} {what}"), Cache::Warm);
+        println!("  {wall_ms:11.0}  {cpu_ms:9.0}  {:7.1}  {what}", memory_kib / 1024.0);
     }
 }

@@ -10,7 +10,7 @@ mod common;
 
 use common::records::{Reading, clock, on_cpus, subscribe};
 use common::service::{Service, ServiceClient, cpu_clock, faults, on_cpu, on_task};
-use common::{Killed, role, set_mode};
+use common::{Killed, kernel_events, role, set_mode};
 use pmux::Sharing;
 use pmux::abi::{Attr, EventType};
 use pmux::exact::{ExactTarget, GroupMode};
@@ -220,7 +220,7 @@ fn many_on_all_cpus(service: &Service, steps: &[usize]) {
         }
         let last = times.split_off(times.len().saturating_sub(10));
         // As `/proc` says: the service's own account is one more client's. What clients had who are gone may take a moment.
-        let as_many = || Some(events_of(service.pid())).filter(|&events| events == cpus.len());
+        let as_many = || Some(kernel_events(service.pid())).filter(|&events| events == cpus.len());
         let events = common::eventually("as many events as there are CPUs, however many clients ask", as_many);
         println!(
             "{step} clients, each with an event on all {} CPUs: {events} events and files of the kernel, {:.0} KiB; without the \
@@ -242,7 +242,7 @@ fn subscribers(service: &Service, steps: &[usize], time: Duration) {
         let question = on_cpus(clock());
         let mut all: Vec<_> = (0..count).map(|_| subscribe(service, &question)).collect();
         all.iter_mut().for_each(|one| one.enable().unwrap());
-        let events = events_of(service.pid());
+        let events = kernel_events(service.pid());
         let mut read: Vec<_> = all.iter().map(|_| Reading::default()).collect();
         let (before, own) = (cpu_time(service), cpu_time_of(std::process::id().cast_signed()));
         let until = Instant::now() + time;
@@ -270,13 +270,13 @@ fn subscribers(service: &Service, steps: &[usize], time: Duration) {
             let recorders: Vec<_> = (0..count).map(|_| perf_record()).collect();
             // They open their events one after the other, and all of them are slow at that.
             common::eventually("all record", || {
-                recorders.iter().all(|one| events_of(one.0.id().cast_signed()) > 0).then_some(())
+                recorders.iter().all(|one| kernel_events(one.0.id()) > 0).then_some(())
             });
             std::thread::sleep(Duration::from_millis(500));
             let used = || recorders.iter().map(|one| cpu_time_of(one.0.id().cast_signed())).sum::<Duration>();
             let before = used();
             std::thread::sleep(time);
-            let (used, events) = (used() - before, recorders.iter().map(|one| events_of(one.0.id().cast_signed())));
+            let (used, events) = (used() - before, recorders.iter().map(|one| kernel_events(one.0.id())));
             println!(
                 "{count} perf record of their own: {} events of the kernel; all of them together take {:.2} % of a core",
                 events.sum::<usize>(),
@@ -292,13 +292,6 @@ fn perf_record() -> Killed {
     Killed(perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
-/// How many events of the kernel a process has open, as `/proc` says.
-fn events_of(pid: i32) -> usize {
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
-    let files = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
-    files.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
-}
-
 fn cpu_time(service: &Service) -> Duration {
     cpu_time_of(service.pid())
 }
@@ -310,14 +303,8 @@ fn cpu_time_of(pid: i32) -> Duration {
     Duration::from_nanos(texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum())
 }
 
-fn memory_kib(service: &Service) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
-}
-
 fn idle(service: &Service, clients: usize, time: Duration) {
-    let before = memory_kib(service);
+    let before = service.memory_kib();
     let started = Instant::now();
     let conns: Vec<_> = (0..clients).map(|_| service.client()).collect();
     let joining = micros(started.elapsed(), clients);
@@ -327,7 +314,7 @@ fn idle(service: &Service, clients: usize, time: Duration) {
     println!(
         "{clients} idle clients: {:.2} % of a core, {:.1} MiB more than {:.1}; joining {joining:.0} us each",
         share * 100.0,
-        memory_kib(service).saturating_sub(before) as f64 / 1024.0,
+        service.memory_kib().saturating_sub(before) as f64 / 1024.0,
         before as f64 / 1024.0
     );
     drop(conns);

@@ -1,8 +1,8 @@
-//! What was typed about sampling, as the library takes it: for `pmux record` and `pmux flight`.
+//! What was typed about targets and sampling, as the library takes it: for `pmux stat`, `pmux record`, `pmux flight` and `pmux top`.
 //!
 //! **Invariant:** nothing is opened here.
 
-use crate::failure::{Failure, failed};
+use crate::failure::{Failure, failed, failure};
 use crate::options::sampling::{CallGraph, DWARF, Frequency, Sampling};
 use crate::options::target::TargetSpec;
 use crate::stat::{EXEC_HELP, cpu_choice, ended_by_exec};
@@ -20,10 +20,10 @@ pub(crate) fn events(typed: &Sampling, session: &Session) -> Result<EventList, F
     crate::filters::parse(session, &typed.events, &typed.filters).map_err(failed)
 }
 
-/// The target; `held` is the command, where there is one.
+/// The target, of CPUs only these control groups, where there are some; `held` is the command, where there is one.
 pub(crate) fn target<'c>(
-    typed: &Sampling,
     target_spec: &TargetSpec,
+    cgroups: &[String],
     held: Option<&'c Command>,
 ) -> Result<Target<'c>, Failure> {
     Ok(match (target_spec, held) {
@@ -31,13 +31,13 @@ pub(crate) fn target<'c>(
         (TargetSpec::Tids(tids), _) => Target::Threads(tids.clone()),
         (TargetSpec::Cpus(list), _) => {
             let cpus = cpu_choice(list.as_deref()).map_err(failed)?;
-            match &typed.cgroups[..] {
+            match cgroups {
                 [] => Target::Cpus(cpus),
                 names => Target::Cgroups { names: names.to_vec(), cpus },
             }
         }
         (TargetSpec::Command, Some(command)) => Target::Command(command),
-        (TargetSpec::Command, None) => return Err(failed("no command to record")),
+        (TargetSpec::Command, None) => return Err(failed("no command to measure")),
     })
 }
 
@@ -66,6 +66,17 @@ pub(crate) fn open_recorder(
     }
 }
 
+/// What the library says where events can't be opened, and what helps where memory for rings is refused; `smaller` asks for less.
+pub(crate) fn not_opened(error: &Error, smaller: &str) -> Failure {
+    let (mut text, status) = failure(error);
+    if matches!(error, Error::Ring { errno, .. } if matches!(errno.raw(), 1 | 12)) {
+        text.push_str(&format!(
+            "\n  what helps: smaller rings ({smaller}), a larger kernel.perf_event_mlock_kb, or the capability CAP_IPC_LOCK"
+        ));
+    }
+    (text, status)
+}
+
 /// At least a part of the target has to be there.
 ///
 /// # Errors
@@ -86,7 +97,7 @@ pub(crate) fn check_target_alive(target: &Target<'_>, target_spec: &TargetSpec) 
     Err(failed(format!("{what} {ids} {are} not there (any more): nothing is recorded")))
 }
 
-/// The tasks whose end is the end of the recording; none where CPUs or a command are recorded.
+/// The tasks whose end is the end of the measurement; none where CPUs or a command are measured.
 pub(crate) fn awaited_target(target_spec: &TargetSpec) -> Option<Target<'static>> {
     match target_spec {
         TargetSpec::Pids(pids) => Some(Target::Processes(pids.clone())),
@@ -164,7 +175,7 @@ fn rate(typed: &Sampling) -> Result<Rate, Failure> {
     })
 }
 
-/// What tells that an exec has ended the events of what is recorded.
+/// What tells that an exec has ended the events of what is measured.
 pub(crate) struct EventEndWatch {
     ends: EventEnds,
     target_spec: TargetSpec,
@@ -172,21 +183,31 @@ pub(crate) struct EventEndWatch {
 }
 
 impl EventEndWatch {
-    /// Watches a command that is held, or what is recorded otherwise. What may end wakes the waiter with this token.
+    /// For a command that is held, or what is measured otherwise.
+    pub(crate) fn new(session: &Session, target_spec: &TargetSpec, held: Option<&Command>, token: Token) -> Self {
+        let ends = match (target_spec, held) {
+            (TargetSpec::Command, Some(command)) => session.watch_event_ends_of(command),
+            (TargetSpec::Pids(tasks) | TargetSpec::Tids(tasks), _) => session.watch_event_ends(tasks),
+            _ => session.watch_event_ends(&[]),
+        };
+        Self { ends, target_spec: target_spec.clone(), token }
+    }
+
+    /// The same, after a first look. What may end wakes the waiter with this token.
     pub(crate) fn watch(
         session: &Session,
         target_spec: &TargetSpec,
         held: Option<&Command>,
         (waiter, token): (&mut Waiter, Token),
     ) -> Self {
-        let ends = match (target_spec, held) {
-            (TargetSpec::Command, Some(command)) => session.watch_event_ends_of(command),
-            (TargetSpec::Pids(tasks) | TargetSpec::Tids(tasks), _) => session.watch_event_ends(tasks),
-            _ => session.watch_event_ends(&[]),
-        };
-        let mut ends = Self { ends, target_spec: target_spec.clone(), token };
+        let mut ends = Self::new(session, target_spec, held, token);
         ends.look(waiter);
         ends
+    }
+
+    /// The tasks that have lost their events, as far as was looked.
+    pub(crate) fn ended(&self) -> &[i32] {
+        self.ends.ended()
     }
 
     /// Whether it is to be looked from time to time.
@@ -208,14 +229,19 @@ impl EventEndWatch {
     }
 
     /// Looks, and has the waiter wait for what may end next.
-    fn look(&mut self, waiter: &mut Waiter) {
+    pub(crate) fn look(&mut self, waiter: &mut Waiter) {
         self.ends.look();
+        self.await_next(waiter);
+    }
+
+    /// Has the waiter wait for what may end next.
+    pub(crate) fn await_next(&self, waiter: &mut Waiter) {
         waiter.forget(self.token);
         self.ends.fds().for_each(|fd| waiter.watch(fd, self.token));
     }
 
-    /// What has ended, in a sentence.
-    pub(crate) fn message(&self) -> Option<String> {
+    /// What has ended, which ends `what_ended`, in a sentence.
+    pub(crate) fn sentence(&self, what_ended: &str) -> Option<String> {
         let ended: Vec<_> = self.ends.ended().iter().map(ToString::to_string).collect();
         let what = match self.target_spec {
             _ if ended.is_empty() => return None,
@@ -223,6 +249,11 @@ impl EventEndWatch {
             TargetSpec::Tids(_) => format!("thread {}", ended.join(", ")),
             TargetSpec::Pids(_) | TargetSpec::Cpus(_) => format!("process {}", ended.join(", ")),
         };
-        Some(format!("{}; {EXEC_HELP}", ended_by_exec("recording", &what)))
+        Some(ended_by_exec(what_ended, &what))
+    }
+
+    /// What has ended a recording, with what helps.
+    pub(crate) fn message(&self) -> Option<String> {
+        self.sentence("recording").map(|text| format!("{text}; {EXEC_HELP}"))
     }
 }

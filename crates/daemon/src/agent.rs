@@ -31,7 +31,7 @@ const STACK: usize = 64 * 1024;
 
 /// A thread that takes containers in; dropped, it ends.
 pub(crate) struct SeccompAgent {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The end of the stream tells the thread to end.
     wake: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -61,10 +61,6 @@ impl SeccompAgent {
         let thread = thread.spawn(move || entrance.run()).map_err(|error| failed(&error))?;
         log.write(Level::Info, format_args!("containers are taken in at {}", path.display()));
         Ok(Self { path: path.to_owned(), wake: Some(wake), thread: Some(thread) })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 }
 

@@ -6,7 +6,7 @@
 //! **Invariant:** every event is opened with the rights of its client, by the kernel's own decision, but for what
 //! [`crate::rights`] lets a group of the configuration have.
 
-use crate::rights::{self, Access, Denied, Grant, GroupRule, Membership, Module, PmuKind, allowed_by};
+use crate::rights::{self, Access, Denied, Grant, Membership, Module, PmuKind, allowed_by};
 use crate::service::{Counting, Published, ReadWhen, Refused, Requester, Target};
 use pmux::abi::{Attr, AttrFlags, EventType};
 use pmux::server_api::shared::page::{Base, Entry, PageWriter};
@@ -37,11 +37,12 @@ type Reading = Result<Count, ReadError>;
 
 /// The counters of this machine.
 pub struct Counters {
-    session: Session,
+    pub(crate) session: Session,
     /// The credentials of the service; `None` where they are not of one kind.
     own: Option<Credentials>,
-    cgroups: Cgroups,
-    turns: Multiplexing,
+    pub(crate) cgroups: Cgroups,
+    /// How what is opened from now on takes turns.
+    pub(crate) turns: Multiplexing,
     paranoid: Option<(i32, Instant)>,
     selinux: Option<Selinux>,
     /// What it said of each label.
@@ -83,23 +84,6 @@ impl Counters {
         let (session, own, selinux) = (session.clone(), Credentials::own(), Selinux::system());
         let (paranoid, modules, pmus, round_ns, readings, seen) = Default::default();
         Ok(Self { session, own, cgroups, turns, paranoid, selinux, modules, pmus, round_ns, readings, streams, seen })
-    }
-
-    /// The session.
-    #[must_use]
-    pub const fn session(&self) -> &Session {
-        &self.session
-    }
-
-    /// From now on what is opened takes turns like this.
-    pub const fn set_turns(&mut self, turns: Multiplexing) {
-        self.turns = turns;
-    }
-
-    /// How many cgroups are counted.
-    #[must_use]
-    pub fn cgroups(&self) -> usize {
-        self.cgroups.len()
     }
 
     /// With whose rights a client's events are opened.
@@ -161,10 +145,7 @@ impl Counters {
 
     /// What a group of the configuration allows its members: to count on a CPU what only the setting of the machine forbids them.
     fn group_allows(&self, peer: &Peer, attrs: &[Attr], cpu: u32) -> Result<(), Refused> {
-        for (index, attr) in attrs.iter().enumerate() {
-            if rights::group_rule(attr) == GroupRule::Allowed {
-                continue;
-            }
+        for (index, attr) in attrs.iter().enumerate().filter(|(_, attr)| rights::kernel_has_a_say(attr)) {
             let acting = self.acting(peer).map_err(|denied| Refused::Denied(index, denied))?;
             let milder = Attr { flags: attr.flags | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV, ..*attr };
             match acting.check(&milder, EventTarget { task: None, cpu: Some(cpu) }) {

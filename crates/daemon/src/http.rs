@@ -238,12 +238,6 @@ pub fn answer(status: Status, content_type: &str, more: &str, text: &[u8], body:
 
 /// An answer that says no, and why.
 #[must_use]
-pub fn refusal(status: Status) -> Vec<u8> {
-    refusal_of(status, Body::Sent)
-}
-
-/// The same, of a request that was understood.
-#[must_use]
-pub fn refusal_of(status: Status, body: Body) -> Vec<u8> {
+pub fn refusal(status: Status, body: Body) -> Vec<u8> {
     answer(status, "text/plain; charset=utf-8", "", status.sentence().as_bytes(), body)
 }

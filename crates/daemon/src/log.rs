@@ -155,20 +155,23 @@ fn line_of(style: Style, level: Level, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::Sender;
 
-    #[derive(Clone, Default)]
-    struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
+    /// Does with what is written as a closure says.
+    struct Sink<F: FnMut(&[u8]) -> std::io::Result<()>>(F);
 
-    impl Write for SharedBuffer {
+    impl<F: FnMut(&[u8]) -> std::io::Result<()>> Write for Sink<F> {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
+            (self.0)(bytes).map(|()| bytes.len())
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    /// All that was written, when nothing more is.
+    fn text(page: &Receiver<Vec<u8>>) -> String {
+        String::from_utf8(page.iter().flatten().collect()).unwrap()
     }
 
     #[test]
@@ -182,71 +185,60 @@ mod tests {
 
     #[test]
     fn lines_have_a_level_and_no_control_characters() {
-        let page = SharedBuffer::default();
-        let log = Log::to(page.clone(), Level::Info, Style::Journal);
+        let (out, page) = channel();
+        let sink = Sink(move |bytes| {
+            out.send(bytes.to_vec()).unwrap();
+            Ok(())
+        });
+        let log = Log::to(sink, Level::Info, Style::Journal);
         log.write(Level::Info, "client `a\nb\u{1b}[31m` is here");
         log.write(Level::Debug, "not this");
         log.set_level(Level::Debug);
         log.write(Level::Debug, "this");
         log.write(Level::Error, "bad");
         drop(log);
-        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
-        assert_eq!(text, "<6>client `a\\nb\\u{1b}[31m` is here\n<7>this\n<3>bad\n");
+        assert_eq!(text(&page), "<6>client `a\\nb\\u{1b}[31m` is here\n<7>this\n<3>bad\n");
     }
 
-    /// A disk that is full until space is freed.
-    struct Disk(SharedBuffer, Receiver<bool>);
-
-    impl Write for Disk {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            if self.1.recv().unwrap_or(true) {
-                self.0.write(bytes)
-            } else {
-                Err(std::io::ErrorKind::StorageFull.into())
-            }
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
+    /// On a disk that is full until space is freed.
     #[test]
     fn lines_lost_to_a_full_disk_are_reported_later() {
-        let (page, (rooms, room)) = (SharedBuffer::default(), channel());
-        let log = Log::to(Disk(page.clone(), room), Level::Info, Style::Plain);
+        let ((out, page), (rooms, room)) = (channel(), channel());
+        let disk = Sink(move |bytes| match room.recv() {
+            Ok(false) => Err(std::io::ErrorKind::StorageFull.into()),
+            Ok(true) | Err(_) => {
+                out.send(bytes.to_vec()).unwrap();
+                Ok(())
+            }
+        });
+        let log = Log::to(disk, Level::Info, Style::Plain);
         for there_is_room in [true, false, false] {
             rooms.send(there_is_room).unwrap();
         }
         ["one", "two", "three", "four"].iter().for_each(|text| log.write(Level::Info, text));
         drop(rooms);
         drop(log);
-        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        let text = text(&page);
         assert!(
             text.starts_with("pmux serve: one\n\npmux serve: four\npmux serve: warning: 2 lines were left out"),
             "{text}"
         );
     }
 
-    /// A terminal that has been stopped.
-    struct Stuck(Receiver<()>, Sender<usize>);
-
-    impl Write for Stuck {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            let _ = self.0.recv();
-            let _ = self.1.send(bytes.len());
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
+    /// Lines to a terminal that has been stopped; what lets it go on, and the sizes of what it has taken.
+    fn log_to_stopped_terminal() -> (Log, std::sync::mpsc::Sender<()>, Receiver<usize>) {
+        let ((go, gate), (written, sizes)) = (channel::<()>(), channel());
+        let terminal = Sink(move |bytes| {
+            let _ = gate.recv();
+            let _ = written.send(bytes.len());
             Ok(())
-        }
+        });
+        (Log::to(terminal, Level::Info, Style::Plain), go, sizes)
     }
 
     #[test]
     fn a_blocked_log_reader_blocks_no_caller() {
-        let ((go, gate), (written, sizes)) = (channel(), channel());
-        let log = Log::to(Stuck(gate, written), Level::Info, Style::Plain);
+        let (log, go, sizes) = log_to_stopped_terminal();
         for number in 0..WAITING + 100 {
             log.write(Level::Info, number);
         }
@@ -259,8 +251,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_takes_nothing_does_not_hold_up_the_end() {
-        let ((go, gate), (written, _sizes)) = (channel(), channel());
-        let log = Log::to(Stuck(gate, written), Level::Info, Style::Plain);
+        let (log, go, _sizes) = log_to_stopped_terminal();
         log.write(Level::Info, "the last line");
         // Without an end of the wait this would not come back.
         drop(log);

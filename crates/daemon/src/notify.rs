@@ -15,7 +15,8 @@ pub(crate) struct Manager {
     socket: Option<(UnixDatagram, SocketAddr)>,
     /// How often it wants to hear of the loop, half of the time after which it ends the service.
     every_ns: Option<u64>,
-    next_ns: u64,
+    /// When [`Manager::goes_round`] is to be called; `u64::MAX` where nothing waits for it.
+    pub(crate) next_ns: u64,
 }
 
 impl Manager {
@@ -47,11 +48,6 @@ impl Manager {
         }
     }
 
-    /// When [`Manager::goes_round`] is to be called; `u64::MAX` where nothing waits for it.
-    pub(crate) const fn next_ns(&self) -> u64 {
-        self.next_ns
-    }
-
     /// The loop has come round.
     pub(crate) fn goes_round(&mut self, now_ns: u64) {
         if let (Some(every), true) = (self.every_ns, now_ns >= self.next_ns) {
@@ -77,7 +73,7 @@ mod tests {
         manager.send("READY=1");
         assert_eq!(next().as_deref(), Some("READY=1"));
         manager.goes_round(5);
-        assert_eq!((next().as_deref(), manager.next_ns()), (Some("WATCHDOG=1"), 1_000_000_005));
+        assert_eq!((next().as_deref(), manager.next_ns), (Some("WATCHDOG=1"), 1_000_000_005));
         manager.goes_round(1_000_000_004);
         assert_eq!(next(), None);
         manager.goes_round(1_000_000_005);
@@ -89,7 +85,7 @@ mod tests {
         let mut silent = Manager::new(None, Some(1));
         silent.send("READY=1");
         silent.goes_round(7);
-        assert_eq!(silent.next_ns(), u64::MAX);
-        assert_eq!(Manager::new(Some("/nowhere/at/all".into()), None).next_ns(), u64::MAX);
+        assert_eq!(silent.next_ns, u64::MAX);
+        assert_eq!(Manager::new(Some("/nowhere/at/all".into()), None).next_ns, u64::MAX);
     }
 }

@@ -12,13 +12,9 @@
 
 use pmux::abi::{Attr, EventType};
 use pmux::server_api::{
-    Credentials, Peer, PerfPermission, PidNamespace, TargetScope, counting_part_of_records, only_counts,
+    Credentials, Peer, PerfPermission, PerfRights, PidNamespace, TargetScope, counting_part_of_records, only_counts,
 };
 use std::fmt;
-
-mod module;
-
-pub use module::{Module, allowed_by};
 
 /// Capabilities by their numbers. Source: `capabilities(7)`.
 const SYS_ADMIN: u64 = 1 << 21;
@@ -84,7 +80,8 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// The errno that the kernel gives in this case; 0 where it would decide by itself.
+    /// The errno that the kernel gives in this case; 0 where it would decide by itself: then the client may get the event when it opens
+    /// it without the service.
     #[must_use]
     pub const fn errno(self) -> i32 {
         match self {
@@ -92,12 +89,6 @@ impl Denied {
             Self::ModuleUnknown | Self::OwnProcess => 0,
             Self::Module(_) | Self::NotKnown | Self::Changed => 13,
         }
-    }
-
-    /// Whether the client may get it when it opens it by itself.
-    #[must_use]
-    pub const fn may_be_had_directly(self) -> bool {
-        self.errno() == 0
     }
 }
 
@@ -178,22 +169,36 @@ pub fn may_record(peer: &Peer, attr: &Attr, pmu: PmuKind) -> Result<(), Denied> 
     may_count(peer, &counting, pmu, TargetScope::Task)
 }
 
-/// What the kernel has to say before a group of the configuration allows a client to count an event on a CPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GroupRule {
-    /// Nothing: it is a count of what runs, and tells nothing else.
-    Allowed,
-    /// That the event itself, in user mode, is refused because it is about a whole CPU (`EACCES`) and for no other reason: addresses of
-    /// the kernel and the tracepoint of all functions need more (`EPERM`).
-    IfOnlyTooWide,
+/// Whether the kernel has a say before a group of the configuration allows a client to count an event on a CPU. What it has to say is
+/// that the event itself, in user mode, is refused because it is about a whole CPU (`EACCES`) and for no other reason: addresses of the
+/// kernel and the tracepoint of all functions need more (`EPERM`). Any other event is a count of what runs, and tells nothing else.
+#[must_use]
+pub const fn kernel_has_a_say(attr: &Attr) -> bool {
+    matches!(attr.kind, EventType::BREAKPOINT | EventType::TRACEPOINT)
 }
 
-/// The rule for an event of a named group's member.
-#[must_use]
-pub fn group_rule(attr: &Attr) -> GroupRule {
-    match attr.kind {
-        EventType::BREAKPOINT | EventType::TRACEPOINT => GroupRule::IfOnlyTooWide,
-        _ => GroupRule::Allowed,
+/// What a security module that the kernel asks about events, SELinux, has to say, as far as one asker is concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Module {
+    /// There is none that has a say.
+    None,
+    /// It allows the client this.
+    Allows(PerfRights),
+    /// It is there, and doesn't tell.
+    Silent,
+}
+
+/// Whether a security module lets an asker have an event.
+///
+/// # Errors
+/// [`Denied::Module`] with the first permission that the asker lacks; [`Denied::ModuleUnknown`].
+pub fn allowed_by(module: Module, attr: &Attr, target_scope: TargetScope) -> Result<(), Denied> {
+    match module {
+        Module::None => Ok(()),
+        Module::Silent => Err(Denied::ModuleUnknown),
+        Module::Allows(rights) => {
+            rights.lack_for(attr, target_scope).map_or(Ok(()), |lacks| Err(Denied::Module(lacks)))
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The records of this machine, as the service passes them on.
 //!
-//! What it is: [`Streams`] of the session behind the trait of [`crate::service`].
+//! What it is: [`pmux::server_api::Streams`] of the session behind the trait of [`crate::service`].
 //!
 //! **Invariant:** every event is opened with the rights of its client, by the kernel's own decision.
 
@@ -9,8 +9,7 @@ use crate::rights;
 use crate::service::{Counting as _, Flow, Refused, Streaming, Subscription};
 use pmux::server_api::shared::wire::{EventNumber, Scope};
 use pmux::server_api::{
-    Acting, EventTarget, Peer, RoundRemainder, ServeError, StreamId, StreamRequest, StreamScope, Streams, TargetKind,
-    TargetScope, Whose,
+    Acting, EventTarget, Peer, ServeError, StreamId, StreamRequest, StreamScope, TargetKind, TargetScope, Whose,
 };
 use std::os::fd::OwnedFd;
 
@@ -20,27 +19,6 @@ const IPC_LOCK: u64 = 1 << 14;
 const END_NS: u64 = 100_000_000;
 
 impl Counters {
-    /// The streams of all clients.
-    #[must_use]
-    pub const fn streams(&self) -> &Streams {
-        &self.streams
-    }
-
-    /// Passes on all that waits in the kernel's rings.
-    pub fn pass_on(&mut self) {
-        self.streams.pass();
-    }
-
-    /// Passes on what waits in the kernel's rings, as long as `go_on` says so; whether another turn is due.
-    pub fn pass_on_while(&mut self, go_on: impl FnMut() -> bool) -> RoundRemainder {
-        self.streams.pass_while(go_on)
-    }
-
-    /// CPUs have come or gone, and the session has followed them.
-    pub fn cpus_changed(&mut self) {
-        self.streams.cpus_changed();
-    }
-
     /// With whose rights a client is given records, if it may have them. The kernel decides once more when they are opened; here it is
     /// asked also where equal ones are open already.
     fn may_record(&mut self, peer: &Peer, wanted: &Subscription) -> Result<Acting, Refused> {
@@ -56,7 +34,7 @@ impl Counters {
         let acting = self.acting(peer).map_err(|denied| Refused::Denied(0, denied))?;
         match &wanted.scope {
             Scope::Cpus(_) => {
-                let cpu = self.session().online().iter().next().unwrap_or_default();
+                let cpu = self.session.online().iter().next().unwrap_or_default();
                 let target = EventTarget { task: None, cpu: Some(cpu) };
                 self.check_target(&acting, &wanted.attrs, (target, TargetKind::Cpu(cpu)))?;
             }
@@ -84,7 +62,7 @@ impl Streaming for Counters {
     type File = OwnedFd;
 
     fn places(&self, scope: &Scope) -> u32 {
-        let online = self.session().online().len();
+        let online = self.session.online().len();
         let places = match scope {
             Scope::Cpus(cpus) if cpus.is_empty() => online,
             Scope::Cpus(cpus) => cpus.len(),
@@ -102,7 +80,7 @@ impl Streaming for Counters {
             return u64::MAX;
         }
         let process = peer.process.map_or(0, pmux::server_api::locked_memory_of);
-        let cpus = self.session().online().len() as u64;
+        let cpus = self.session.online().len() as u64;
         pmux::server_api::ring_memory_per_cpu().saturating_mul(cpus).saturating_add(process)
     }
 

@@ -16,8 +16,8 @@
 #[path = "../tests/it/served/fake.rs"]
 mod fake;
 
-use fake::{Fake, FakeBehavior};
-use pmux_abi::attr::{Attr, AttrFlags, EventType, hw, sw};
+use fake::{Fake, FakeBehavior, engine, faults};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, hw};
 use pmux_engine::engine::{GroupHandle, GroupReading};
 use pmux_engine::{EventId, GroupSpec, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
@@ -248,11 +248,6 @@ fn shared(behavior: FakeBehavior, sleeper: &Sleeper, events: usize) -> (Group, S
     (open(engine, sleeper.target(), events).unwrap(), scene)
 }
 
-fn faults() -> Attr {
-    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::DISABLED;
-    Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() }
-}
-
 fn open(engine: LinuxEngine, target: Target, events: usize) -> Option<Group> {
     open_group(engine, &GroupSpec { events: vec![(KERNEL, faults()); events] }, target)
 }
@@ -262,8 +257,4 @@ fn open_group(engine: LinuxEngine, spec: &GroupSpec, target: Target) -> Option<G
     engine.enable_group(opened.group).unwrap();
     let handle = engine.group_handle(opened.group).unwrap();
     Some(Group { first: opened.events[0], handle, counts: GroupReading::new(), events: spec.events.len(), engine })
-}
-
-fn engine() -> LinuxEngine {
-    LinuxHost::engine(pmux_linux::cpus::Cpus::system().online().unwrap().iter())
 }

@@ -4,6 +4,7 @@
 //!
 //! Source: `perf_event_open(2)`, `PERF_COUNT_SW_DUMMY`.
 
+use crate::host::bytes_of;
 use crate::ring::Ring;
 use crate::sys::Errno;
 use crate::sys::perf::{self, TargetTask};
@@ -23,13 +24,10 @@ pub(crate) fn dummy(flags: AttrFlags) -> Attr {
 
 /// Opens one on a task and a CPU; it writes where `output` does, if that is given.
 pub(crate) fn open(attr: &Attr, tid: i32, cpu: u32, output: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
-    let mut bytes = [0; Attr::MAX_SIZE];
-    let size = attr.encode(&mut bytes);
-    let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;
-    let target_task = TargetTask::Task(tid.unsigned_abs());
+    let (bytes, target_task) = (bytes_of(attr), TargetTask::Task(tid.unsigned_abs()));
     match output {
-        Some(output) => perf::open_into(bytes, target_task, cpu, output.as_fd()),
-        None => perf::open(bytes, target_task, Some(cpu), None),
+        Some(output) => perf::open_into(&bytes, target_task, cpu, output.as_fd()),
+        None => perf::open(&bytes, target_task, Some(cpu), None),
     }
 }
 

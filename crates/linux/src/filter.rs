@@ -9,6 +9,7 @@
 //!
 //! Linux: `PERF_EVENT_IOC_SET_FILTER`, `perf_event_set_filter` (kernel/events/core.c).
 
+use crate::host::bytes_of;
 use crate::kept_text::{address_of, text_at};
 use crate::probe::ProbePmu;
 use crate::sys::perf::{self, TargetTask};
@@ -59,12 +60,10 @@ impl FilterTrials {
     /// # Errors
     /// `EINVAL` for what is no filter of this tracepoint.
     pub fn check(&self, attr: &Attr) -> Result<(), Errno> {
-        let mut bytes = [0; Attr::MAX_SIZE];
         let Attr { kind, config, config1, config2, .. } = *attr;
         let tried = Attr { kind, config, config1, config2, flags: AttrFlags::DISABLED, ..Attr::default() };
-        let size = tried.encode(&mut bytes);
         let own = TargetTask::Task(sys::current_tid().cast_unsigned());
-        let Ok(event) = perf::open(bytes.get(..size).unwrap_or_default(), own, None, None) else { return Ok(()) };
+        let Ok(event) = perf::open(&bytes_of(&tried), own, None, None) else { return Ok(()) };
         let answer = set(event.as_fd(), attr);
         // An event takes one filter only, so each trial opens its own; all but the first are closed at once.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(tried).or_insert(event);

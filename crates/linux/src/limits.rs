@@ -108,16 +108,17 @@ pub fn most_files() -> u64 {
 pub fn locked_memory_of(process: i32) -> u64 {
     // Every user may read it, while `prlimit(2)` takes CAP_SYS_RESOURCE.
     let text = std::fs::read_to_string(format!("/proc/{process}/limits")).unwrap_or_default();
-    soft_limit(&text, "Max locked memory")
+    limits_of(&text, "Max locked memory").map_or(0, |(soft, _)| soft)
 }
 
-/// The soft limit of this name; 0 where there is none. Source: `proc_pid_limits(5)`.
-fn soft_limit(text: &str, name: &str) -> u64 {
-    let word = text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
-    match word {
-        Some("unlimited") => u64::MAX,
-        word => word.and_then(|word| word.parse().ok()).unwrap_or(0),
-    }
+/// The soft and the hard limit of this name; `None` where there is none. Source: `proc_pid_limits(5)`.
+pub(crate) fn limits_of(text: &str, name: &str) -> Option<(u64, u64)> {
+    let mut words = text.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace();
+    let mut limit = || match words.next()? {
+        "unlimited" => Some(u64::MAX),
+        word => word.parse().ok(),
+    };
+    Some((limit()?, limit()?))
 }
 
 /// What each user may lock for rings of events for each CPU, in bytes: `kernel.perf_event_mlock_kb`, or the kernel's own default.
@@ -175,8 +176,9 @@ mod tests {
     #[test]
     fn a_limit_is_read_by_its_name() {
         let text = "Limit  Soft Limit  Hard Limit  Units\nMax cpu time  unlimited  unlimited  seconds\nMax locked memory  8388608  unlimited  bytes\n";
-        assert_eq!(soft_limit(text, "Max locked memory"), 8_388_608);
-        assert_eq!((soft_limit(text, "Max cpu time"), soft_limit(text, "Max open files")), (u64::MAX, 0));
+        assert_eq!(limits_of(text, "Max locked memory"), Some((8_388_608, u64::MAX)));
+        assert_eq!(limits_of(text, "Max cpu time"), Some((u64::MAX, u64::MAX)));
+        assert_eq!(limits_of(text, "Max open files"), None);
         assert!(std::fs::read_to_string("/proc/self/limits").unwrap().contains("\nMax locked memory "));
         assert_eq!(locked_memory_of(-1), 0);
     }

@@ -7,10 +7,9 @@
 //! namespace, not dumpable.
 
 use crate::credentials::Credentials;
-use crate::procfs::{Proc, Status};
+use crate::procfs::{Proc, Status, own_namespace};
 use crate::sys::{self, Errno};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 
 /// Who connected, as the kernel noted it at that moment (`SO_PEERCRED`, `SO_PEERGROUPS`, `SO_PEERSEC`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -111,7 +110,7 @@ impl Peer {
         let unchanged = again.is_ok_and(|again| capabilities(&again) == capabilities(&status))
             && status.users.are_all(user)
             && status.groups.are_all(group);
-        let ours = users.is_some() && users == own_user_namespace();
+        let ours = users.is_some() && users == own_namespace("user");
         let is_believed = dumpable && (status.permitted_capabilities == 0 || !proc.all_are_dumpable());
         let (permitted, effective) = match is_believed || (user == 0 && ours) {
             true => (status.permitted_capabilities, status.effective_capabilities),
@@ -141,11 +140,6 @@ fn trimmed(label: &[u8]) -> &[u8] {
 fn numbers_are_ours(proc: &Proc) -> bool {
     let own = std::process::id().cast_signed();
     proc.own_status().is_ok_and(|status| status.pid_namespaces == 1 && status.process == own)
-}
-
-/// The user namespace of this process, by its inode.
-fn own_user_namespace() -> Option<u64> {
-    std::fs::metadata("/proc/self/ns/user").ok().map(|file| file.ino())
 }
 
 /// The number of the group of this name, as the C library finds it: in `/etc/group` and where `/etc/nsswitch.conf` sends it, for whose
@@ -239,7 +233,7 @@ mod tests {
         let status = Status::parse(text).unwrap();
         assert_eq!(status.users, crate::procfs::Ids { real: 1, effective: 2, saved: 3 });
         assert_eq!(status.groups, crate::procfs::Ids { real: 5, effective: 6, saved: 7 });
-        assert_eq!((status.permitted_capabilities, status.effective_uid), (3, 2));
+        assert_eq!((status.permitted_capabilities, status.users.effective), (3, 2));
         assert!(!status.users.are_all(1));
     }
 }

@@ -3,6 +3,7 @@
 //! **Invariant:** no code believes an event that is opened here: nothing is measured with it but what its opening, its switching or
 //! its reading costs.
 
+use crate::host::bytes_of;
 use crate::sys::Errno;
 use crate::sys::perf::{self, TargetTask};
 use crate::{current_tid, limits};
@@ -18,9 +19,7 @@ pub struct OpenEvents(#[allow(dead_code, reason = "dropping them is what they ar
 /// # Errors
 /// The first refusal of the kernel.
 pub fn open_all(attr: &Attr, tids: &[i32], cpus: &[u32]) -> Result<OpenEvents, Errno> {
-    let mut bytes = [0; Attr::MAX_SIZE];
-    let size = attr.encode(&mut bytes);
-    let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;
+    let bytes = bytes_of(attr);
     let all_cpus: Vec<Option<u32>> =
         if cpus.is_empty() { vec![None] } else { cpus.iter().copied().map(Some).collect() };
     let mut open: Vec<OwnedFd> = Vec::with_capacity(tids.len() * all_cpus.len());
@@ -28,7 +27,7 @@ pub fn open_all(attr: &Attr, tids: &[i32], cpus: &[u32]) -> Result<OpenEvents, E
     let _ = limits::raise_soft_limit();
     for &tid in tids {
         for &cpu in &all_cpus {
-            open.push(perf::open(bytes, TargetTask::Task(tid.unsigned_abs()), cpu, None)?);
+            open.push(perf::open(&bytes, TargetTask::Task(tid.unsigned_abs()), cpu, None)?);
         }
     }
     Ok(OpenEvents(open))
@@ -51,10 +50,8 @@ impl InheritedEvent {
     /// # Errors
     /// The refusal of the kernel.
     pub fn open(attr: &Attr) -> Result<Self, Errno> {
-        let mut bytes = [0; Attr::MAX_SIZE];
-        let size = Attr { flags: attr.flags | AttrFlags::INHERIT, ..*attr }.encode(&mut bytes);
-        let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;
-        perf::open(bytes, TargetTask::Task(current_tid().unsigned_abs()), None, None).map(Self)
+        let bytes = bytes_of(&Attr { flags: attr.flags | AttrFlags::INHERIT, ..*attr });
+        perf::open(&bytes, TargetTask::Task(current_tid().unsigned_abs()), None, None).map(Self)
     }
 
     /// Switches it off and on again, in all threads that have it.

@@ -5,7 +5,6 @@
 use crate::machine::{Counts, Description, Kind, PmuDescription};
 use crate::{Capacity, Source};
 use pmux_engine::pmu::{OverflowBy, Slot, SlotMask, Slots};
-use std::fmt;
 
 /// The counters of a PMU that take more than one kind of event.
 pub(super) fn general_counters(pmu: &PmuDescription) -> SlotMask {
@@ -40,46 +39,24 @@ pub fn describe(pmu: &PmuDescription) -> Capacity {
     }
 }
 
-/// Why a PMU can't have so many counters.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CounterCountError {
-    /// The machine has no hardware PMU.
-    NoHardwarePmu,
-    /// It would have more than 64, fixed ones included.
-    TooMany {
-        /// How many general ones can be had.
-        most: u8,
-    },
-}
-
-impl fmt::Display for CounterCountError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoHardwarePmu => f.write_str("this machine has no hardware PMU"),
-            Self::TooMany { most } => write!(f, "this PMU can have at most {most} general counters"),
-        }
-    }
-}
-
-impl std::error::Error for CounterCountError {}
-
 /// The machine with another number of general counters in its hardware PMU. Fixed counters stay; an event that may use some
 /// of the general counters only keeps those that are left.
 ///
 /// # Errors
-/// [`CounterCountError`], in the order of its variants.
-pub fn with_general_counters(machine: &Description, counters: u8) -> Result<Description, CounterCountError> {
+/// A sentence: the machine has no hardware PMU, or that would have more than 64 counters, fixed ones included.
+pub fn with_general_counters(machine: &Description, counters: u8) -> Result<Description, String> {
+    let no_pmu = || "this machine has no hardware PMU".to_owned();
     let mut machine = machine.clone();
-    let pmu = machine.pmus.iter_mut().find(|pmu| is_hardware(pmu)).ok_or(CounterCountError::NoHardwarePmu)?;
+    let pmu = machine.pmus.iter_mut().find(|pmu| is_hardware(pmu)).ok_or_else(no_pmu)?;
     let general = general_counters(pmu);
     let (Counts::Kinds(kinds), Slots::Scarce(total)) = (&mut pmu.counts, pmu.slots) else {
-        return Err(CounterCountError::NoHardwarePmu);
+        return Err(no_pmu());
     };
     let slots = |mask: u64| (0..64_u32).filter(move |slot| mask & (1 << slot) != 0);
     let fixed: Vec<u32> = slots(SlotMask::first(total).0 & !general.0).collect();
     let most = 64 - fixed.len() as u8;
     if counters > most {
-        return Err(CounterCountError::TooMany { most });
+        return Err(format!("this PMU can have at most {most} general counters"));
     }
     // General counters first, fixed ones behind them, each in their order.
     let bit = |slot: u32| 1_u64 << slot;
@@ -165,10 +142,10 @@ mod tests {
             assert_eq!(capacity(&other), (u32::from(counters), vec!["instructions", "cpu-cycles", "ref-cycles"]));
         }
         assert_eq!(with_general_counters(&skylake, 4), Ok(skylake.clone()));
-        assert_eq!(with_general_counters(&skylake, 62), Err(CounterCountError::TooMany { most: 61 }));
+        assert_eq!(with_general_counters(&skylake, 62).unwrap_err(), "this PMU can have at most 61 general counters");
         let mut none = skylake;
         none.pmus.remove(0);
-        assert_eq!(with_general_counters(&none, 4), Err(CounterCountError::NoHardwarePmu));
+        assert_eq!(with_general_counters(&none, 4).unwrap_err(), "this machine has no hardware PMU");
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod needs;
 mod reason;
 mod turns;
 
-pub use capacity::{CounterCountError, TriedEvent, describe, tried_pmu, with_general_counters};
+pub use capacity::{TriedEvent, describe, tried_pmu, with_general_counters};
 pub use pmux_engine::target::Demand;
 pub use reason::NeverReason;
 
@@ -256,10 +256,7 @@ impl Plan {
     /// After how many turns all PMUs together begin again: the least common multiple of their periods.
     #[must_use]
     pub fn period(&self) -> usize {
-        self.pmus.iter().fold(1, |all, pmu| {
-            let period = pmu.period.max(1);
-            (all / greatest_common_divisor(all, period)).saturating_mul(period)
-        })
+        self.pmus.iter().fold(1, |all, pmu| least_common_multiple(all, pmu.period.max(1)))
     }
 
     /// How many kernel events are opened for what is counted at all.
@@ -275,6 +272,10 @@ impl Plan {
     pub fn has_never(&self) -> bool {
         self.events.iter().any(|event| matches!(event.fit, EventFit::Never(_)))
     }
+}
+
+fn least_common_multiple(a: usize, b: usize) -> usize {
+    (a / greatest_common_divisor(a, b)).saturating_mul(b)
 }
 
 fn greatest_common_divisor(a: usize, b: usize) -> usize {

@@ -14,7 +14,7 @@ use crate::needs::{Need, PlannedPmu, Pmus};
 use crate::reason::{NeverReason, Refusal, fits};
 use crate::{
     Capacity, Demand, EventFit, EventPlan, EventRequest, GroupPlan, Plan, PlanError, PmuPlan, Request, Scope, Share,
-    Strength, greatest_common_divisor,
+    Strength, least_common_multiple,
 };
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::cpu_mask::CpuMask;
@@ -161,9 +161,7 @@ impl PlanRun<'_> {
         }
         let most = alike.iter().map(|(slots, _)| slots.len()).max().unwrap_or(0);
         let few = alike.iter().filter(|(slots, count)| slots.len() < most && *count > slots.len() as usize);
-        // The least common multiple.
-        let more = |rounds: usize, count: usize| rounds / greatest_common_divisor(rounds, count) * count;
-        let rounds = few.fold(1, |rounds, &(_, count)| more(rounds, count).min(MOST_ROUNDS));
+        let rounds = few.fold(1, |rounds, &(_, count)| least_common_multiple(rounds, count).min(MOST_ROUNDS));
         (self.paced_by(pmu).count() + 1) * rounds
     }
 

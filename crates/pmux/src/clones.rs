@@ -10,7 +10,7 @@ use pmux_linux::procfs::Proc;
 use std::time::{Duration, Instant};
 
 /// How long a thread is waited for that does not run.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 /// A clone(2) that starts a thread takes less of the CPU.
 const CLONE_NS: u64 = 1_000_000;
 const LAG: Duration = Duration::from_millis(2);

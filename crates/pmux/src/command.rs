@@ -7,6 +7,7 @@
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::session::Session;
+use pmux_engine::LockCell as _;
 use pmux_engine::engine::Exec;
 use pmux_linux::host::LinuxHost;
 use pmux_linux::regions::RegionTable;
@@ -16,8 +17,9 @@ use std::ffi::OsString;
 /// A command that is held before its exec. Dropped without a release, it is killed.
 #[derive(Debug)]
 pub struct Command {
-    held: HeldChild,
-    words: Vec<OsString>,
+    /// The child at its gate.
+    pub(crate) held: HeldChild,
+    pub(crate) words: Vec<OsString>,
 }
 
 impl Command {
@@ -66,16 +68,6 @@ impl Command {
         self.held.pid().cast_signed()
     }
 
-    /// Whether this user may read the program's file: the kernel ends the events of a task that executes one it may not.
-    pub(crate) fn is_readable(&self) -> bool {
-        self.held.is_readable()
-    }
-
-    /// The child at its gate, and the words that started it.
-    pub(crate) fn into_parts(self) -> (HeldChild, Vec<OsString>) {
-        (self.held, self.words)
-    }
-
     /// Lets it execute its program; counters that were opened with [`crate::Start::OnExec`] count from then on.
     ///
     /// # Errors
@@ -88,7 +80,7 @@ impl Command {
                 counters.let_go();
                 if let Ok(child) = &child {
                     let engine = counters.session().engine();
-                    child.before_exec().into_iter().for_each(|used| engine.host().began(task, used.into()));
+                    child.before_exec().into_iter().for_each(|used| engine.host().began(task, used));
                     engine.task_exec(task, Exec::Plain);
                 }
             }
@@ -106,7 +98,7 @@ fn hold_turns<R>(counters: &[&Counters], f: impl FnOnce() -> R) -> R {
     match counters.split_first() {
         Some((first, rest)) => {
             let rest: Vec<_> = rest.iter().copied().filter(|other| !other.session().is(first.session())).collect();
-            first.session().without_turns(|| hold_turns(&rest, f))
+            first.session().inner.mux.turn.with(|()| hold_turns(&rest, f))
         }
         None => f(),
     }
@@ -116,15 +108,10 @@ fn hold_turns<R>(counters: &[&Counters], f: impl FnOnce() -> R) -> R {
 #[derive(Debug)]
 pub struct Running {
     pub(crate) child: Child,
-    words: Vec<OsString>,
+    pub(crate) words: Vec<OsString>,
 }
 
 impl Running {
-    /// A command that executes its program already.
-    pub(crate) fn new(child: Child, words: Vec<OsString>) -> Self {
-        Self { child, words }
-    }
-
     /// Its process number.
     #[must_use]
     pub fn pid(&self) -> i32 {
@@ -174,6 +161,6 @@ impl Running {
     }
 
     fn settle(&self, session: &Session, exited: &ExitedChild) {
-        session.engine().host().reaped(LinuxHost::task(self.pid()), exited.usage.into());
+        session.engine().host().reaped(LinuxHost::task(self.pid()), exited.usage);
     }
 }

@@ -9,6 +9,7 @@
 //! **Invariant:** a task that exits is no such case.
 
 use crate::command::Command;
+use crate::owned_group::Owned;
 use crate::session::{Backend, EventOpener, Session};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
 use pmux_engine::pmu::BankError;
@@ -28,22 +29,15 @@ pub struct EventEnds {
     /// The same, of which only their ids tell: ordinary users' tasks with equal ids, which nothing but an exec makes different.
     by_ids: Vec<i32>,
     ended: Vec<i32>,
-    /// A command whose program its user may not read.
+    /// A command whose program its user may not read: the kernel ends the events of a task that executes one.
     unreadable: Option<i32>,
 }
 
 /// A task with an event that counts nothing. Its ring makes `poll(2)` tell of its end: a file without one always hangs up.
 struct WatchedTask {
-    session: Session,
     tid: i32,
-    opened: Opened,
+    _opened: Owned<Opened>,
     ring: MappedRing,
-}
-
-impl Drop for WatchedTask {
-    fn drop(&mut self) {
-        self.session.engine().close(self.opened.group);
-    }
 }
 
 impl Session {
@@ -78,7 +72,7 @@ impl Session {
     /// As [`Session::watch_event_ends`], for a command that is held.
     #[must_use]
     pub fn watch_event_ends_of(&self, command: &Command) -> EventEnds {
-        let unreadable = (!command.is_readable()).then(|| command.pid());
+        let unreadable = (!command.held.is_readable()).then(|| command.pid());
         EventEnds { unreadable, ..self.watch_event_ends(&[command.pid()]) }
     }
 
@@ -104,12 +98,9 @@ impl Session {
         let attr = Attr { kind: EventType::SOFTWARE, config: sw::TASK_CLOCK, flags, ..Attr::default() };
         let engine = self.engine();
         let target = Target { filter, ..Target::task(LinuxHost::task(tid)) };
-        let opened = engine.open(&GroupSpec::single(KERNEL, attr), target)?;
+        let opened = self.hold(&GroupSpec::single(KERNEL, attr), target)?;
         let ring = engine.lease(opened.events[0]).ok().and_then(|of| engine.host().map_ring(of, 1).ok());
-        if ring.is_none() {
-            engine.close(opened.group);
-        }
-        Ok(ring.map(|ring| WatchedTask { session: self.clone(), tid, opened, ring }))
+        Ok(ring.map(|ring| WatchedTask { tid, _opened: opened, ring }))
     }
 }
 

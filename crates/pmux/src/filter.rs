@@ -31,13 +31,10 @@ impl Session {
     pub fn filter(&self, event: &mut Event, text: &str) -> Result<(), Error> {
         let both = event.filter().map_or_else(|| text.to_owned(), |first| format!("({first}) && ({text})"));
         let attr = filter::with_filter(&event.attr, &both).ok_or(Errno::EINVAL);
-        match attr.and_then(|attr| self.inner.filters.check(&attr).map(|()| attr)) {
-            Ok(attr) => {
-                event.attr = attr;
-                Ok(())
-            }
-            Err(errno) => Err(Error::Filter { filter: text.to_owned(), errno, help: self.fields(&event.name, text) }),
-        }
+        let checked = attr.and_then(|attr| self.inner.filters.check(&attr).map(|()| attr));
+        let refused = |errno| Error::Filter { filter: text.to_owned(), errno, help: self.fields(&event.name, text) };
+        event.attr = checked.map_err(refused)?;
+        Ok(())
     }
 
     /// What a filter of a tracepoint can name, and what was perhaps meant.

@@ -6,7 +6,7 @@
 //! **Invariant:** a CPU that went away and came back is two steps for the engine, never none.
 
 use crate::session::Session;
-use pmux_engine::CpuId;
+use pmux_engine::{CpuId, LockCell as _};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::host::LinuxEngine;
 use pmux_linux::uevent::{CpuUevent, UeventSocket};
@@ -31,7 +31,7 @@ enum Follower {
 impl Session {
     /// From now on CPUs that come and go are seen; what has happened so far is taken into account.
     pub(crate) fn watch_hotplug(&self) {
-        let new = self.with_hotplug(|hotplug| {
+        let new = self.inner.hotplug.with(|hotplug| {
             // Without a socket the list of online CPUs is all that there is; the gap is then known less exactly.
             let make = || Hotplug { socket: UeventSocket::open().ok(), cpus: Cpus::system(), by: Follower::AnyReader };
             let new = hotplug.is_none();
@@ -45,12 +45,12 @@ impl Session {
     /// Brings what has happened to the engine.
     pub fn follow_hotplug(&self) {
         let follow = |hotplug: &mut Hotplug| hotplug.follow(self.engine(), CpuListRead::IfNeeded);
-        self.with_hotplug(|hotplug| hotplug.iter_mut().for_each(follow));
+        self.inner.hotplug.with(|hotplug| hotplug.iter_mut().for_each(follow));
     }
 
     /// As [`Session::follow_hotplug`], but for who leaves that to a loop.
     pub(crate) fn keep_up_with_cpus(&self) {
-        self.with_hotplug(|hotplug| match hotplug {
+        self.inner.hotplug.with(|hotplug| match hotplug {
             Some(hotplug) if hotplug.by == Follower::AnyReader => hotplug.follow(self.engine(), CpuListRead::IfNeeded),
             _ => {}
         });
@@ -58,12 +58,12 @@ impl Session {
 
     /// From now on only [`Session::follow_hotplug`] takes in news; readings don't.
     pub(crate) fn follow_by_loop(&self) {
-        self.with_hotplug(|hotplug| hotplug.iter_mut().for_each(|hotplug| hotplug.by = Follower::Loop));
+        self.inner.hotplug.with(|hotplug| hotplug.iter_mut().for_each(|hotplug| hotplug.by = Follower::Loop));
     }
 
     /// As [`Session::follow_hotplug`], and compares with the CPUs that are there: news may be late.
     pub(crate) fn look_at_cpus(&self) {
-        self.with_hotplug(|hotplug| {
+        self.inner.hotplug.with(|hotplug| {
             let Some(hotplug) = hotplug else { return };
             let look = if hotplug.by == Follower::Loop { CpuListRead::AtTheListOnly } else { CpuListRead::InAnyCase };
             hotplug.follow(self.engine(), look);
@@ -72,7 +72,9 @@ impl Session {
 
     /// Runs `f` with the fd that becomes readable when a CPU comes or goes, where there is one.
     pub fn with_hotplug_fd<R>(&self, f: impl FnOnce(Option<BorrowedFd<'_>>) -> R) -> R {
-        self.with_hotplug(|hotplug| f(hotplug.as_ref().and_then(|hotplug| hotplug.socket.as_ref()).map(AsFd::as_fd)))
+        self.inner
+            .hotplug
+            .with(|hotplug| f(hotplug.as_ref().and_then(|hotplug| hotplug.socket.as_ref()).map(AsFd::as_fd)))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::session::Session;
 use pmux_abi::attr::{Attr, breakpoint};
 use pmux_engine::hw_breakpoint::{Claim, Full, Holder, Holding, Taken};
 use pmux_engine::{CpuId, OpenError, PmuId};
+use pmux_linux::Errno;
 use pmux_linux::diagnose::{self, Facts, GroupRole, Reason, ReasonKind, TargetKind};
 use pmux_linux::limits;
 use pmux_linux::procfs::ProcError;
@@ -73,10 +74,10 @@ impl Refusal {
             TargetKind::Cpu(_) => "a CPU",
             TargetKind::Cgroup => "this cgroup",
         };
-        let refusal = if matches!(errno, libc_errno::EPERM | libc_errno::EACCES) {
+        let refusal = if matches!(Errno::from_raw(errno), Errno::EPERM | Errno::EACCES) {
             let summary = format!("{event} of {whose} stands in files that this user may not read");
             Self::new(summary, ReasonKind::NotPermitted).helped_by("run as root, or as the user who owns it")
-        } else if errno == libc_errno::ENOSYS {
+        } else if errno == Errno::ENOSYS.raw() {
             let summary =
                 format!("without performance events {event} of {whose} stands in /proc, which is not mounted here");
             Self::new(summary, ReasonKind::NotSupported).helped_by("mount it: `mount -t proc proc /proc`")
@@ -101,7 +102,7 @@ impl Refusal {
             // Others have closed some meanwhile.
             Ok(()) => facts(),
         };
-        Self { summary, help, kind, errno: Some(libc_errno::EMFILE), cpu: None }
+        Self { summary, help, kind, errno: Some(Errno::EMFILE.raw()), cpu: None }
     }
 
     /// Whether files are left for what comes later, once everything is open.
@@ -113,49 +114,36 @@ impl Refusal {
             return Ok(());
         }
         let refusal = Self::new("too many files are open", ReasonKind::NoResource);
-        Err(Error::Refused(vec![Self { errno: Some(libc_errno::EMFILE), ..refusal }]))
+        Err(Error::Refused(vec![Self { errno: Some(Errno::EMFILE.raw()), ..refusal }]))
     }
 
     /// The attribute states a size that none has.
     pub(crate) fn of_size(bytes: u32) -> Self {
         let summary = format!("its attribute states {bytes} bytes, and has between 64 and 4096");
-        Self { errno: Some(libc_errno::E2BIG), ..Self::new(summary, ReasonKind::Invalid) }
+        Self { errno: Some(Errno::E2BIG.raw()), ..Self::new(summary, ReasonKind::Invalid) }
     }
 
     /// The attribute is at no address.
     pub(crate) fn of_address() -> Self {
         let refusal = Self::new("there is no memory where its attribute is said to be", ReasonKind::Invalid);
-        Self { errno: Some(libc_errno::EFAULT), ..refusal }
+        Self { errno: Some(Errno::EFAULT.raw()), ..refusal }
     }
 
     /// Whether its target has ended.
     pub(crate) fn is_gone(&self) -> bool {
-        self.errno == Some(libc_errno::ESRCH)
+        self.errno == Some(Errno::ESRCH.raw())
     }
 
     /// Whether the process has no file left.
     pub(crate) fn is_about_files(&self) -> bool {
-        self.errno == Some(libc_errno::EMFILE)
+        self.errno == Some(Errno::EMFILE.raw())
     }
 
     /// Whether it is worth going on without the event.
     pub(crate) fn is_fatal(&self) -> bool {
         // EMFILE and ENOMEM hit whichever event comes next; a target that is gone has nothing to count at all.
-        matches!(self.errno, Some(libc_errno::EMFILE | libc_errno::ENFILE | libc_errno::ENOMEM | libc_errno::ESRCH))
+        matches!(self.errno.map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ESRCH))
     }
-}
-
-/// The numbers of Linux that this module tells apart.
-mod libc_errno {
-    pub(super) const EPERM: i32 = 1;
-    pub(super) const ESRCH: i32 = 3;
-    pub(super) const E2BIG: i32 = 7;
-    pub(super) const ENOMEM: i32 = 12;
-    pub(super) const EACCES: i32 = 13;
-    pub(super) const EFAULT: i32 = 14;
-    pub(super) const ENFILE: i32 = 23;
-    pub(super) const EMFILE: i32 = 24;
-    pub(super) const ENOSYS: i32 = 38;
 }
 
 impl fmt::Display for Refusal {
@@ -171,10 +159,10 @@ impl fmt::Display for Refusal {
 impl Session {
     /// The refusal behind an error of the engine on the kernel's PMU.
     pub(crate) fn refusal(&self, error: OpenError, attr: &Attr, target: TargetKind) -> Refusal {
-        if error.errno() == libc_errno::EMFILE {
+        if error.errno() == Errno::EMFILE.raw() {
             // What is known about the machine is gathered once, and from files: not now.
             let refusal = Refusal::new("this process has no open file left", ReasonKind::NoResource);
-            return Refusal { errno: Some(libc_errno::EMFILE), ..refusal };
+            return Refusal { errno: Some(Errno::EMFILE.raw()), ..refusal };
         }
         let of_machine = diagnose::is_about_the_machine(error.errno(), target);
         let facts = if of_machine { self.machine_facts() } else { self.facts() };
@@ -248,7 +236,7 @@ impl Session {
     pub(crate) fn with_file_numbers(&self, error: Error, needed: u64) -> Error {
         let is_about_files = match &error {
             Error::Refused(refusals) => refusals.iter().any(Refusal::is_about_files),
-            Error::Process(ProcError::Io { errno, .. }) => *errno == libc_errno::EMFILE,
+            Error::Process(ProcError::Io { errno, .. }) => *errno == Errno::EMFILE.raw(),
             _ => false,
         };
         if !is_about_files {
@@ -257,7 +245,7 @@ impl Session {
         let facts = || {
             let attr = Attr::default();
             let target = TargetKind::Task(diagnose::Whose::Own);
-            let (errno, role) = (libc_errno::EMFILE, GroupRole::Leader);
+            let (errno, role) = (Errno::EMFILE.raw(), GroupRole::Leader);
             diagnose::explain(&diagnose::RefusedRequest { errno, attr: &attr, target, role, facts: self.facts() })
         };
         Error::Refused(vec![Refusal::out_of_files(needed, facts)])

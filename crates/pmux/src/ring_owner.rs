@@ -8,6 +8,7 @@
 //! on its CPU, and their times are those of one clock.
 
 use crate::error::Error;
+use crate::owned_group::Owned;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Wakeup};
 use pmux_engine::pmu::Lease;
@@ -23,8 +24,7 @@ pub(crate) const CLOCK_MONOTONIC: i32 = 1;
 
 /// The ring of one CPU, and the event that holds it. `R` is the kind of ring.
 pub(crate) struct RingOwner<R> {
-    session: Session,
-    opened: Opened,
+    opened: Owned<Opened>,
     /// The CPU that writes into it.
     pub(crate) cpu: CpuId,
     pub(crate) ring: R,
@@ -93,15 +93,13 @@ impl<R> RingOwner<R> {
         what: &'static str,
         map: impl FnOnce((ContextKey, Lease)) -> Result<R, Errno>,
     ) -> Result<Self, Error> {
-        let engine = session.engine();
         let own = ContextKey::Task(LinuxHost::task(pmux_linux::current_tid()));
         let target = Target { context: own, filter: Filter::OnCpu(cpu) };
         let refused = |error| Error::Refused(vec![session.refusal(error, &attr, TargetKind::Task(Whose::Own))]);
-        let opened = engine.open(&GroupSpec::single(KERNEL, attr), target).map_err(refused)?;
-        let lease = engine.lease(opened.events[0]).map_err(Error::Read);
-        let mapped = lease.and_then(|lease| map(lease).map_err(|errno| Error::Ring { what, errno }));
-        let ring = mapped.inspect_err(|_| engine.close(opened.group))?;
-        Ok(Self { session: session.clone(), opened, cpu, ring })
+        let opened = session.hold(&GroupSpec::single(KERNEL, attr), target).map_err(refused)?;
+        let lease = session.engine().lease(opened.events[0])?;
+        let ring = map(lease).map_err(|errno| Error::Ring { what, errno })?;
+        Ok(Self { opened, cpu, ring })
     }
 
     /// The slot of its event.
@@ -109,7 +107,7 @@ impl<R> RingOwner<R> {
     /// # Errors
     /// [`Error::Read`].
     pub(crate) fn lease(&self) -> Result<(ContextKey, Lease), Error> {
-        Ok(self.session.engine().lease(self.opened.events[0])?)
+        Ok(self.opened.session.engine().lease(self.opened.events[0])?)
     }
 
     /// Leads an event of its CPU into the ring. From one record to the next the event changes over; it may have been led elsewhere before.
@@ -117,15 +115,9 @@ impl<R> RingOwner<R> {
     /// # Errors
     /// [`Error::Ring`], [`Error::Read`].
     pub(crate) fn lead(&self, event: EventId) -> Result<(), Error> {
-        let engine = self.session.engine();
+        let engine = self.opened.session.engine();
         let failed = |errno| Error::Ring { what: "leading records into a ring", errno };
         engine.host().redirect(engine.lease(event)?, self.lease()?).map_err(failed)
-    }
-}
-
-impl<R> Drop for RingOwner<R> {
-    fn drop(&mut self) {
-        self.session.engine().close(self.opened.group);
     }
 }
 

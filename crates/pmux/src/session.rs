@@ -11,7 +11,7 @@ use crate::mux::pmus::Mux;
 use crate::refusal::{self, Refusal};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::engine::{Census, Disagreements};
-use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as EngineTarget};
+use pmux_engine::{GroupSpec, OpenError, Sharing, Target as EngineTarget};
 use pmux_linux::cpus::{CpuList, CpuSource, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
 use pmux_linux::filter::FilterTrials;
@@ -414,15 +414,6 @@ impl Session {
     /// Whether it is a clone.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    /// Calls `f` while no turn is taken.
-    pub(crate) fn without_turns<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.inner.mux.turn.with(|()| f())
-    }
-
-    pub(crate) fn with_hotplug<R>(&self, f: impl FnOnce(&mut Option<crate::hotplug::Hotplug>) -> R) -> R {
-        self.inner.hotplug.with(f)
     }
 }
 

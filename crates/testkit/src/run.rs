@@ -2,11 +2,11 @@
 //!
 //! **Invariant:** a program that hangs is ended, and the test fails.
 
-use crate::{PATIENCE, marked, signal};
+use crate::{Killed, PATIENCE, marked, signal};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ impl Start {
             std::thread::spawn(move || pipe.write_all(&bytes));
         }
         let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
-        Running { child, out: Some(out), err: Some(err) }
+        Running { child: Killed(child), out, err }
     }
 
     /// Runs it to its end.
@@ -72,11 +72,10 @@ impl Start {
 }
 
 fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    let mut pipe = pipe.unwrap();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            pipe.read_to_end(&mut bytes).unwrap();
-        }
+        pipe.read_to_end(&mut bytes).unwrap();
         bytes
     })
 }
@@ -84,15 +83,15 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
 /// A command that runs; it is killed where a test fails before its end.
 pub struct Running {
     /// The process.
-    pub child: Child,
-    out: Option<JoinHandle<Vec<u8>>>,
-    err: Option<JoinHandle<Vec<u8>>>,
+    pub child: Killed,
+    out: JoinHandle<Vec<u8>>,
+    err: JoinHandle<Vec<u8>>,
 }
 
 impl Running {
     /// Its number.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Sends a signal to the process, not to its group.
@@ -106,32 +105,19 @@ impl Running {
     ///
     /// After [`PATIENCE`], when it was killed.
     pub fn wait(mut self) -> CommandResult {
-        let text = |bytes: &mut Option<JoinHandle<Vec<u8>>>| {
-            bytes.take().map(|bytes| bytes.join().unwrap()).unwrap_or_default()
-        };
         let started = Instant::now();
         let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.child.0.try_wait().unwrap() {
                 break status;
             }
             if started.elapsed() > PATIENCE {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                panic!("it hangs; so far: {}", String::from_utf8_lossy(&text(&mut self.err)));
+                drop(self.child);
+                panic!("it hangs; so far: {}", String::from_utf8_lossy(&self.err.join().unwrap()));
             }
             std::thread::sleep(Duration::from_millis(2));
         };
-        let (out, err) = (text(&mut self.out), text(&mut self.err));
+        let (out, err) = (self.out.join().unwrap(), self.err.join().unwrap());
         CommandResult { status, err: String::from_utf8_lossy(&err).into_owned(), out }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::{Members, ReadMember, ReadValues};
 use crate::attr::ReadFormat;
-use crate::bytes::{Reader, Writer, matching};
+use crate::bytes::{Reader, Writer};
 
 /// Where a `read_format` puts each value.
 ///
@@ -97,18 +97,15 @@ impl ReadLayout {
         } else {
             writer.u64(values.first().filter(|_| members.len() == 1)?.value);
         }
-        let optional = |writer: &mut Writer<'_>, bit, value| {
-            matching(self.format.contains(bit), value)
-                .map(|value| value.into_iter().for_each(|value| writer.u64(value)))
-        };
-        optional(writer, ReadFormat::TOTAL_TIME_ENABLED, values.time_enabled)?;
-        optional(writer, ReadFormat::TOTAL_TIME_RUNNING, values.time_running)?;
+        let asked = |bit| self.format.contains(bit);
+        writer.optional(asked(ReadFormat::TOTAL_TIME_ENABLED), values.time_enabled)?;
+        writer.optional(asked(ReadFormat::TOTAL_TIME_RUNNING), values.time_running)?;
         for member in members {
             if self.is_group() {
                 writer.u64(member.value);
             }
-            optional(writer, ReadFormat::ID, member.id)?;
-            optional(writer, ReadFormat::LOST, member.lost)?;
+            writer.optional(asked(ReadFormat::ID), member.id)?;
+            writer.optional(asked(ReadFormat::LOST), member.lost)?;
         }
         Some(())
     }

@@ -86,8 +86,7 @@ impl Misc {
             3 => CpuMode::Hypervisor,
             4 => CpuMode::GuestKernel,
             5 => CpuMode::GuestUser,
-            6 => CpuMode::Other(6),
-            _ => CpuMode::Other(7),
+            other => CpuMode::Other(other as u8),
         }
     }
 }

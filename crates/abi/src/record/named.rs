@@ -3,7 +3,7 @@
 //!
 //! **Invariant:** names are bytes without their zero; lists are views of the record.
 
-use super::wire::{read_array, read_string, write_array, write_string};
+use super::wire::{read_counted, read_string, write_counted, write_string};
 use super::{Misc, SampleLayout};
 use crate::array::{Array, Element};
 use crate::bytes::{Reader, Writer, put_words, u64_at};
@@ -113,17 +113,13 @@ pub struct Namespaces<'a> {
 
 impl<'a> Namespaces<'a> {
     pub(super) fn read(r: &mut Reader<'a>) -> Option<Self> {
-        let pid = r.u32()?;
-        let tid = r.u32()?;
-        let count = r.u64()?;
-        Some(Self { pid, tid, namespaces: read_array(r, count)? })
+        Some(Self { pid: r.u32()?, tid: r.u32()?, namespaces: read_counted(r)? })
     }
 
     pub(super) fn write(&self, w: &mut Writer<'_>) {
         w.u32(self.pid);
         w.u32(self.tid);
-        w.u64(self.namespaces.len() as u64);
-        write_array(w, self.namespaces);
+        write_counted(w, self.namespaces);
     }
 }
 
@@ -251,14 +247,11 @@ pub struct CallchainDeferred<'a> {
 
 impl<'a> CallchainDeferred<'a> {
     pub(super) fn read(r: &mut Reader<'a>) -> Option<Self> {
-        let cookie = r.u64()?;
-        let count = r.u64()?;
-        Some(Self { cookie, ips: read_array(r, count)? })
+        Some(Self { cookie: r.u64()?, ips: read_counted(r)? })
     }
 
     pub(super) fn write(&self, w: &mut Writer<'_>) {
         w.u64(self.cookie);
-        w.u64(self.ips.len() as u64);
-        write_array(w, self.ips);
+        write_counted(w, self.ips);
     }
 }

@@ -5,9 +5,8 @@
 //! **Invariant:** a sample is decoded only if its last field ends where the record ends.
 
 use super::sample_id::{halves, task_from_word, task_to_word, word};
-use super::wire::{read_array, write_array};
+use super::wire::{read_array, read_counted, write_array, write_counted};
 use super::{BranchStack, Regs, RegsAbi, Sample, SampleLayout, UserStack, Weight};
-use crate::array::{Array, Element};
 use crate::attr::{BranchSample, SampleFormat as F};
 use crate::bytes::{Reader, Writer, matching};
 
@@ -96,12 +95,6 @@ fn field<'a, T>(asked: bool, r: &mut Reader<'a>, read: impl FnOnce(&mut Reader<'
     if asked { read(r).map(Some) } else { Some(None) }
 }
 
-/// Reads a number and so many elements.
-fn read_counted<'a, T: Element>(r: &mut Reader<'a>) -> Option<Array<'a, T>> {
-    let count = r.u64()?;
-    read_array(r, count)
-}
-
 /// Reads a number and so many bytes, which must be a multiple of 8.
 fn read_bytes<'a>(r: &mut Reader<'a>) -> Option<&'a [u8]> {
     let len = r.u64().filter(|len| len.is_multiple_of(8))?;
@@ -138,31 +131,25 @@ fn read_stack<'a>(r: &mut Reader<'a>) -> Option<UserStack<'a>> {
 
 pub(super) fn encode(sample: &Sample<'_>, w: &mut Writer<'_>, layout: &SampleLayout) -> Option<()> {
     let has_weight = layout.has(F::WEIGHT) || layout.has(F::WEIGHT_STRUCT);
-    let cpu = sample.cpu.map(|cpu| word(cpu, 0));
-    let put = |w: &mut Writer<'_>, asked, value: Option<u64>| {
-        matching(asked, value).map(|value| value.into_iter().for_each(|value| w.u64(value)))
-    };
-    put(w, layout.has(F::IDENTIFIER), sample.identifier)?;
-    put(w, layout.has(F::IP), sample.ip)?;
-    put(w, layout.has(F::TID), sample.task.map(task_to_word))?;
-    put(w, layout.has(F::TIME), sample.time)?;
-    put(w, layout.has(F::ADDR), sample.addr)?;
-    put(w, layout.has(F::ID), sample.id)?;
-    put(w, layout.has(F::STREAM_ID), sample.stream_id)?;
-    put(w, layout.has(F::CPU), cpu)?;
-    put(w, layout.has(F::PERIOD), sample.period)?;
+    w.optional(layout.has(F::IDENTIFIER), sample.identifier)?;
+    w.optional(layout.has(F::IP), sample.ip)?;
+    w.optional(layout.has(F::TID), sample.task.map(task_to_word))?;
+    w.optional(layout.has(F::TIME), sample.time)?;
+    w.optional(layout.has(F::ADDR), sample.addr)?;
+    w.optional(layout.has(F::ID), sample.id)?;
+    w.optional(layout.has(F::STREAM_ID), sample.stream_id)?;
+    w.optional(layout.has(F::CPU), sample.cpu.map(|cpu| word(cpu, 0)))?;
+    w.optional(layout.has(F::PERIOD), sample.period)?;
     if let Some(values) = matching(layout.has(F::READ), sample.read)? {
         layout.read().write(&values, w)?;
     }
     if let Some(ips) = matching(layout.has(F::CALLCHAIN), sample.callchain)? {
-        w.u64(ips.len() as u64);
-        write_array(w, ips);
+        write_counted(w, ips);
     }
     if let Some(raw) = matching(layout.has(F::RAW), sample.raw)? {
         write_raw(w, raw);
     }
-    let branch_stack = matching(layout.has(F::BRANCH_STACK), sample.branch_stack)?;
-    if let Some(stack) = branch_stack {
+    if let Some(stack) = matching(layout.has(F::BRANCH_STACK), sample.branch_stack)? {
         write_branches(w, &stack, layout)?;
     }
     if let Some(regs) = matching(layout.has(F::REGS_USER), sample.regs_user)? {
@@ -171,17 +158,16 @@ pub(super) fn encode(sample: &Sample<'_>, w: &mut Writer<'_>, layout: &SampleLay
     if let Some(stack) = matching(layout.has(F::STACK_USER), sample.stack_user)? {
         write_stack(w, &stack)?;
     }
-    put(w, has_weight, sample.weight.map(|weight| weight.0))?;
-    put(w, layout.has(F::DATA_SRC), sample.data_src)?;
-    put(w, layout.has(F::TRANSACTION), sample.transaction)?;
+    w.optional(has_weight, sample.weight.map(|weight| weight.0))?;
+    w.optional(layout.has(F::DATA_SRC), sample.data_src)?;
+    w.optional(layout.has(F::TRANSACTION), sample.transaction)?;
     if let Some(regs) = matching(layout.has(F::REGS_INTR), sample.regs_intr)? {
         write_regs(w, &regs, layout.regs_intr.into())?;
     }
-    put(w, layout.has(F::PHYS_ADDR), sample.phys_addr)?;
-    put(w, layout.has(F::CGROUP), sample.cgroup)?;
-    let (data, code) = (sample.data_page_size, sample.code_page_size);
-    put(w, layout.has(F::DATA_PAGE_SIZE), data)?;
-    put(w, layout.has(F::CODE_PAGE_SIZE), code)?;
+    w.optional(layout.has(F::PHYS_ADDR), sample.phys_addr)?;
+    w.optional(layout.has(F::CGROUP), sample.cgroup)?;
+    w.optional(layout.has(F::DATA_PAGE_SIZE), sample.data_page_size)?;
+    w.optional(layout.has(F::CODE_PAGE_SIZE), sample.code_page_size)?;
     if let Some(data) = matching(layout.has(F::AUX), sample.aux)? {
         write_bytes(w, data)?;
     }

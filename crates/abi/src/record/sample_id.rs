@@ -6,7 +6,7 @@
 
 use super::SampleLayout;
 use crate::attr::SampleFormat;
-use crate::bytes::{Reader, Writer, matching};
+use crate::bytes::{Reader, Writer};
 
 /// A process and one of its threads, as numbered where the event was opened.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -67,9 +67,7 @@ impl SampleId {
             (SampleFormat::IDENTIFIER, self.identifier),
         ];
         for (bit, value) in words {
-            if let Some(value) = matching(layout.has(bit), value)? {
-                w.u64(value);
-            }
+            w.optional(layout.has(bit), value)?;
         }
         Some(())
     }

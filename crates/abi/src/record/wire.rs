@@ -9,6 +9,18 @@ pub(super) fn read_array<'a, T: Element>(r: &mut Reader<'a>, count: u64) -> Opti
     r.take_u64(count.checked_mul(T::SIZE as u64)?).map(Array::from_bytes)
 }
 
+/// Reads a number and so many elements.
+pub(super) fn read_counted<'a, T: Element>(r: &mut Reader<'a>) -> Option<Array<'a, T>> {
+    let count = r.u64()?;
+    read_array(r, count)
+}
+
+/// Writes elements behind their number.
+pub(super) fn write_counted<T: Element>(w: &mut Writer<'_>, array: Array<'_, T>) {
+    w.u64(array.len() as u64);
+    write_array(w, array);
+}
+
 /// Writes elements without their number.
 pub(super) fn write_array<T: Element>(w: &mut Writer<'_>, array: Array<'_, T>) {
     for item in array.iter() {

@@ -19,29 +19,16 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 #[test]
 fn every_field_is_at_its_place() {
     let mut raw = bytes(144, 144);
-    put(&mut raw, 0, &1_u32.to_ne_bytes());
-    put(&mut raw, 8, &2_u64.to_ne_bytes());
-    put(&mut raw, 16, &3_u64.to_ne_bytes());
-    put(&mut raw, 24, &0x0100_0001_u64.to_ne_bytes());
-    put(&mut raw, 32, &0x14_u64.to_ne_bytes());
-    let flags = 1_u64 | 1 << 10 | 1 << 14 | 2 << 15 | 1 << 37;
-    put(&mut raw, 40, &flags.to_ne_bytes());
-    put(&mut raw, 48, &4_u32.to_ne_bytes());
-    put(&mut raw, 52, &5_u32.to_ne_bytes());
-    put(&mut raw, 56, &6_u64.to_ne_bytes());
-    put(&mut raw, 64, &7_u64.to_ne_bytes());
-    put(&mut raw, 72, &8_u64.to_ne_bytes());
-    put(&mut raw, 80, &9_u64.to_ne_bytes());
-    put(&mut raw, 88, &10_u32.to_ne_bytes());
+    let flags = 1 | 1 << 10 | 1 << 14 | 2 << 15 | 1 << 37;
+    let words = [(8, 2_u64), (16, 3), (24, 0x0100_0001), (32, 0x14), (40, flags), (56, 6), (64, 7), (72, 8), (80, 9)];
+    for (at, value) in words.into_iter().chain([(96, 12), (120, 17), (128, 18), (136, 19)]) {
+        put(&mut raw, at, &value.to_ne_bytes());
+    }
+    for (at, value) in [(0, 1_u32), (48, 4), (52, 5), (88, 10), (104, 13), (112, 15), (116, 4)] {
+        put(&mut raw, at, &value.to_ne_bytes());
+    }
     put(&mut raw, 92, &(-11_i32).to_ne_bytes());
-    put(&mut raw, 96, &12_u64.to_ne_bytes());
-    put(&mut raw, 104, &13_u32.to_ne_bytes());
     put(&mut raw, 108, &14_u16.to_ne_bytes());
-    put(&mut raw, 112, &15_u32.to_ne_bytes());
-    put(&mut raw, 116, &4_u32.to_ne_bytes());
-    put(&mut raw, 120, &17_u64.to_ne_bytes());
-    put(&mut raw, 128, &18_u64.to_ne_bytes());
-    put(&mut raw, 136, &19_u64.to_ne_bytes());
 
     let attr = Attr {
         kind: EventType::SOFTWARE,

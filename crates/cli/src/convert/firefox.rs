@@ -99,8 +99,7 @@ pub(crate) fn make(drawn: &Drawn<Whole>) -> Profile {
         maker.made.add_sample(thread, time, stack, CpuDelta::from_nanos(ran), 1);
     }
     maker.add_markers(event);
-    let threads: Vec<ThreadHandle> = maker.threads.values().copied().collect();
-    for thread in threads {
+    for &thread in maker.threads.values() {
         maker.made.set_thread_samples_weight_type(thread, WeightType::Samples);
     }
     maker.made

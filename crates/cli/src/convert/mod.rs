@@ -9,7 +9,7 @@ pub(crate) mod firefox;
 mod folded;
 mod perfetto;
 mod pprof;
-mod protobuf;
+pub(crate) mod protobuf;
 mod speedscope;
 
 use crate::failure::{Failure, ended, failed};

@@ -13,24 +13,25 @@ pub(super) struct Message(Vec<u8>);
 const NUMBER: u64 = 0;
 const BYTES: u64 = 2;
 
+/// Appends a number: seven bits to a byte, the lowest first, with the eighth bit where more follow.
+pub(crate) fn push_varint(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
 impl Message {
     pub(super) fn new() -> Self {
         Self::default()
     }
 
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push((value & 0x7f) as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
     /// A number that may be there or not.
     pub(super) fn optional(mut self, field: u32, value: Option<u64>) -> Self {
         if let Some(value) = value {
-            self.varint(u64::from(field) << 3 | NUMBER);
-            self.varint(value);
+            push_varint(&mut self.0, u64::from(field) << 3 | NUMBER);
+            push_varint(&mut self.0, value);
         }
         self
     }
@@ -48,8 +49,8 @@ impl Message {
 
     /// Bytes, of a list or optional and given.
     pub(super) fn item(mut self, field: u32, bytes: &[u8]) -> Self {
-        self.varint(u64::from(field) << 3 | BYTES);
-        self.varint(bytes.len() as u64);
+        push_varint(&mut self.0, u64::from(field) << 3 | BYTES);
+        push_varint(&mut self.0, bytes.len() as u64);
         self.0.extend_from_slice(bytes);
         self
     }
@@ -65,9 +66,9 @@ impl Message {
 
     /// A list of numbers, packed.
     pub(super) fn packed(self, field: u32, values: impl IntoIterator<Item = u64>) -> Self {
-        let mut packed = Self::new();
-        values.into_iter().for_each(|value| packed.varint(value));
-        self.bytes(field, &packed.0)
+        let mut packed = Vec::new();
+        values.into_iter().for_each(|value| push_varint(&mut packed, value));
+        self.bytes(field, &packed)
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {

@@ -15,7 +15,10 @@ pub(super) fn of(places: &SourceLines) -> PaletteMap {
         if map.get(&name).is_none() {
             let base = match (place.kind, place.inlining) {
                 // Cold, and each kind another one: nothing runs there.
-                (CodeKind::Wait, _) => of_wait(wait_kind(&place.function)),
+                (CodeKind::Wait, _) => {
+                    let kind = WaitKind::ALL.into_iter().find(|kind| kind.name() == &*place.function);
+                    of_wait(kind.unwrap_or(WaitKind::Other))
+                }
                 (CodeKind::Kernel, _) => (236, 130, 50),
                 (CodeKind::Jit, _) => (90, 190, 90),
                 (CodeKind::Unknown, _) => (180, 180, 180),
@@ -28,11 +31,6 @@ pub(super) fn of(places: &SourceLines) -> PaletteMap {
         }
     }
     map
-}
-
-/// The kind of wait that has this name.
-fn wait_kind(name: &str) -> WaitKind {
-    WaitKind::ALL.into_iter().find(|&kind| kind.name() == name).unwrap_or(WaitKind::Other)
 }
 
 /// The colour of what was waited for.

@@ -10,7 +10,6 @@ use crate::failure::{Failure, ended, failed};
 use crate::input::{self, InputSpec};
 use crate::options::exit_status;
 use crate::options::flame::{FlameOptions, GroupStacksBy};
-use crate::options::reading::Percent;
 use crate::picture::folded::{Marks, lines};
 use crate::picture::output::{self, Kind, Packing, Place};
 use crate::picture::{self, Drawn, Unit, Weighing, base_name, unit};
@@ -106,9 +105,8 @@ fn draw(
     // What holds all stacks has no name.
     palette.insert("", colours::ROOT);
     for stack in stacks {
-        let root = stack.split(';').next().unwrap_or_default();
         // A stack of a root alone has its weight behind it.
-        let root = if stack.contains(';') { root } else { root.rsplit_once(' ').map_or(root, |(root, _)| root) };
+        let root = stack.split_once(';').or_else(|| stack.rsplit_once(' ')).map_or(stack.as_str(), |(root, _)| root);
         if palette.get(root).is_none() {
             palette.insert(root, colours::ROOT);
         }
@@ -120,7 +118,7 @@ fn draw(
     how.count_name = weight_name(&drawn.profile.events[event_of(drawn)]);
     how.direction = if options.icicle { Direction::Inverted } else { Direction::Straight };
     how.text_truncate_direction = TextTruncateDirection::Right;
-    if let Some(Percent(least)) = options.percent_limit {
+    if let Some(least) = options.percent_limit {
         how.min_width = least;
     }
     if options.diff.is_none() {

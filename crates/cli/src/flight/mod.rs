@@ -11,9 +11,8 @@ mod run;
 
 pub(crate) use messages::in_a_line;
 
-use crate::failure::failure;
+use crate::failure::{ended, failure};
 use crate::options::flight::FlightOptions;
-use crate::stderr::report_error;
 
 /// Runs `pmux flight`, or asks a recorder that runs, and returns the exit status.
 pub(crate) fn flight(options: &FlightOptions) -> u8 {
@@ -24,5 +23,5 @@ pub(crate) fn flight(options: &FlightOptions) -> u8 {
             .map_err(|error| failure(&error))
             .and_then(|session| run::FlightRun::new(options, &session)?.run()),
     };
-    done.unwrap_or_else(|(text, status)| report_error(&text, status))
+    ended(done)
 }

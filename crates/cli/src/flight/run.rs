@@ -17,7 +17,7 @@ use pmux::record::{Rate, RecordOptions};
 use pmux::trigger::{Rule, SignalName, TermSource};
 use pmux::units::bytes_text;
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake, signal_number};
-use pmux::{Command, CommandOutput, Error, Session, Target};
+use pmux::{Command, CommandOutput, Session, Target};
 use pmux_daemon::config::USUAL_FREQUENCY;
 use pmux_daemon::flight::{
     Child, Control, ControlAccess, FlightRecorder, RecorderError, RecorderEvent, RecorderId, RecorderPlan, SocketDir,
@@ -83,7 +83,7 @@ impl<'a> FlightRun<'a> {
         let plan = self.plan()?;
         let held = (!typed.command.is_empty()).then(|| Command::hold_with(&typed.command, CommandOutput::Ours));
         let held = held.transpose().map_err(|error| failure(&error))?;
-        let target = sampling::target(typed, &self.target_spec, held.as_ref())?;
+        let target = sampling::target(&self.target_spec, &typed.cgroups, held.as_ref())?;
         sampling::check_target_alive(&target, &self.target_spec)?;
         let mut recorder = FlightRecorder::open(self.session, plan, &target).map_err(|error| not_opened(&error))?;
         drop(target);
@@ -161,13 +161,11 @@ impl<'a> FlightRun<'a> {
 
     /// Lets it be asked; otherwise signals still work, and it is said why.
     fn listen(&self, recorder: &mut FlightRecorder) -> bool {
-        let listening = match SocketDir::own() {
-            None => Err("XDG_RUNTIME_DIR is not set".to_owned()),
-            Some(folder) => {
-                let id = RecorderId::Process(std::process::id());
-                Control::listen(&folder, id, ControlAccess::Own).map_err(|error| error.to_string())
-            }
-        };
+        let folder = SocketDir::own().ok_or_else(|| "XDG_RUNTIME_DIR is not set".to_owned());
+        let listening = folder.and_then(|folder| {
+            let id = RecorderId::Process(std::process::id());
+            Control::listen(&folder, id, ControlAccess::Own)
+        });
         match listening {
             Ok(control) => {
                 recorder.set_control(control);
@@ -334,15 +332,7 @@ fn signals_of(rules: &[Rule]) -> Vec<i32> {
 
 fn not_opened(error: &RecorderError) -> Failure {
     match error {
-        RecorderError::Flight(error) => {
-            let (mut text, status) = failure(error);
-            if matches!(error, Error::Ring { errno, .. } if matches!(errno.raw(), 1 | 12)) {
-                text.push_str(
-                    "\n  what helps: smaller rings (--keep 512K), a larger kernel.perf_event_mlock_kb, or the capability CAP_IPC_LOCK",
-                );
-            }
-            (text, status)
-        }
+        RecorderError::Flight(error) => sampling::not_opened(error, "--keep 512K"),
         other => failed(other.to_string()),
     }
 }

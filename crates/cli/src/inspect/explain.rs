@@ -3,10 +3,10 @@
 //! **Invariant:** the reason is that of an attempt on the target that was named.
 
 use super::{print, print_page};
+use crate::failure::{ended, failed};
 use crate::options::exit_status;
 use crate::options::inspect::ExplainOptions;
 use crate::stat::{cpu_choice, error_message};
-use crate::stderr::report_error;
 use crate::style::{Ink, Style};
 use pmux::event::EventList;
 use pmux::{Backend, Event, Probe, Refusal, Session, Target};
@@ -14,31 +14,27 @@ use serde_json::{Value, json};
 
 /// Runs `pmux explain` and returns the exit status: not 0 where the event can't be opened.
 pub(crate) fn explain(options: &ExplainOptions) -> u8 {
-    let explained = || -> Result<(String, bool), String> {
-        let session = Session::new().map_err(|error| error_message(&error))?;
-        let list = EventList::parse(&[&options.event], session.catalog()).map_err(|error| error.to_string())?;
-        let style = Style::of_stdout(options.color);
-        let mut out = String::new();
-        let mut all_open = true;
-        for event in list.events() {
-            let (target, words) = target(options, &session, event)?;
-            let probe = session.probe(event, &target).map_err(|error| error_message(&error))?;
-            all_open &= !matches!(probe, Probe::Refused(_));
-            if options.json {
-                out.push_str(&format!("{}\n", as_json(event, &words, &probe, &session)));
-            } else {
-                describe(&mut out, event, &words, &probe, &session, style);
-            }
+    ended(try_explain(options).map_err(failed))
+}
+
+fn try_explain(options: &ExplainOptions) -> Result<u8, String> {
+    let session = Session::new().map_err(|error| error_message(&error))?;
+    let list = EventList::parse(&[&options.event], session.catalog()).map_err(|error| error.to_string())?;
+    let style = Style::of_stdout(options.color);
+    let mut out = String::new();
+    let mut all_open = true;
+    for event in list.events() {
+        let (target, words) = target(options, &session, event)?;
+        let probe = session.probe(event, &target).map_err(|error| error_message(&error))?;
+        all_open &= !matches!(probe, Probe::Refused(_));
+        if options.json {
+            out.push_str(&format!("{}\n", as_json(event, &words, &probe, &session)));
+        } else {
+            describe(&mut out, event, &words, &probe, &session, style);
         }
-        Ok((out, all_open))
-    };
-    match explained() {
-        Ok((text, all_open)) => {
-            let status = if options.json { print(&text) } else { print_page(&text) };
-            if status == exit_status::SUCCESS && !all_open { exit_status::FAILED } else { status }
-        }
-        Err(text) => report_error(&text, exit_status::FAILED),
     }
+    let status = if options.json { print(&out) } else { print_page(&out) };
+    Ok(if status == exit_status::SUCCESS && !all_open { exit_status::FAILED } else { status })
 }
 
 fn target(options: &ExplainOptions, session: &Session, event: &Event) -> Result<(Target<'static>, String), String> {

@@ -38,10 +38,7 @@ pub(super) fn control_place(text: &str) -> Result<ControlPlace, String> {
         "fd" => name.parse().map(ControlEnd::Descriptor).map_err(|_| format!("`{name}` is no descriptor")),
         _ => Err(wrong()),
     };
-    let (commands, answers) = match names.split_once(',') {
-        Some((commands, answers)) => (commands, Some(answers)),
-        None => (names, None),
-    };
+    let (commands, answers) = names.split_once(',').map_or((names, None), |(first, second)| (first, Some(second)));
     Ok(ControlPlace { commands: end(commands)?, answers: answers.map(end).transpose()? })
 }
 

@@ -3,7 +3,7 @@
 //! **Invariant:** plain data, and the rules that clap can't say.
 
 use super::picture::{InputOptions, OutputOptions, PartOptions};
-use super::reading::{Percent, percent};
+use super::reading::percent;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub(crate) struct FlameOptions {
 
     /// Leave functions out that weigh less than PERCENT, with all that they called
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
-    pub(crate) percent_limit: Option<Percent>,
+    pub(crate) percent_limit: Option<f64>,
 
     /// Leave out functions that were inlined: faster where there is much debugging information
     #[arg(long)]

@@ -161,27 +161,15 @@ pub(crate) struct RuleTexts {
     pub(crate) sets: Vec<Vec<String>>,
 }
 
-impl RuleTexts {
-    fn arguments() -> [clap::Arg; 2] {
-        let heading = "When to take a snapshot";
-        let argument = |name: &'static str, names: [&'static str; 2], help: &'static str| {
-            let argument = clap::Arg::new(name).long(name).value_names(names).num_args(1..=2).help(help);
-            argument.action(ArgAction::Append).help_heading(heading)
-        };
-        [
-            argument(
-                "on",
-                ["TRIGGER", "ACTIONS"],
-                "When this happens, do that (default: snapshot); may be given again. See below",
-            ),
-            argument("set", ["NAME={EVENTS}", "on|off"], "Events that actions switch on and off (default: off)"),
-        ]
-    }
-}
-
 impl Args for RuleTexts {
     fn augment_args(command: Command) -> Command {
-        command.args(Self::arguments())
+        let argument = |name: &'static str, names: [&'static str; 2], help: &'static str| {
+            let argument = clap::Arg::new(name).long(name).value_names(names).num_args(1..=2).help(help);
+            argument.action(ArgAction::Append).help_heading("When to take a snapshot")
+        };
+        let on = "When this happens, do that (default: snapshot); may be given again. See below";
+        let set = "Events that actions switch on and off (default: off)";
+        command.args([argument("on", ["TRIGGER", "ACTIONS"], on), argument("set", ["NAME={EVENTS}", "on|off"], set)])
     }
 
     fn augment_args_for_update(command: Command) -> Command {

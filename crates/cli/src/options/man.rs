@@ -160,11 +160,10 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
     if has_commands {
         man.render_subcommands_section(&mut text)?;
     }
-    let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch" | "record" | "flight" | "run");
     let asking = full.starts_with("pmux-flight-");
     let status = match kind {
         _ if asking => STATUS_OTHER,
-        _ if measuring => STATUS_MEASURING,
+        "pmux" | "stat" | "timec" | "watch" | "record" | "flight" | "run" => STATUS_MEASURING,
         "plan" => STATUS_PLAN,
         "sim" => STATUS_SIM,
         "serve" | "status" => STATUS_SERVICE,

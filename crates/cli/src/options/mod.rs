@@ -29,7 +29,7 @@ pub(crate) mod sampling;
 pub(crate) mod serve;
 pub(crate) mod shared;
 pub(crate) mod stat;
-pub(crate) mod stat_rules;
+mod stat_rules;
 pub(crate) mod symbols;
 pub(crate) mod target;
 pub(crate) mod timec;

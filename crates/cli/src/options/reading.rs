@@ -52,7 +52,7 @@ pub(crate) struct ReportOptions {
 
     /// Tell rows apart by these: comm, dso, symbol, cpu, thread, cgroup, parallelism (default comm,dso,symbol)
     #[arg(short, long, value_name = "KEY,…", value_delimiter = ',', value_parser = sort_key)]
-    pub(crate) sort: Vec<SortChoice>,
+    pub(crate) sort: Vec<SortKey>,
 
     /// Print these columns, in this order: overhead, overhead_children, sample, period, and what rows are told apart by, as with --sort;
     /// rows are in the order of the first number
@@ -92,7 +92,7 @@ pub(crate) struct ReportOptions {
 
     /// Leave rows out that weigh less than PERCENT
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
-    pub(crate) percent_limit: Option<Percent>,
+    pub(crate) percent_limit: Option<f64>,
 
     /// Print one JSON object
     #[arg(short = 'j', long)]
@@ -106,10 +106,6 @@ pub(crate) struct ReportOptions {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub(crate) color: ColorChoice,
 }
-
-/// A word of `--sort`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SortChoice(pub(crate) SortKey);
 
 /// A word of `--fields`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -163,17 +159,13 @@ pub(crate) enum CallForm {
     Folded,
 }
 
-/// A share, in per cent.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Percent(pub(crate) f64);
-
 fn sort_key_names() -> String {
     SortKey::ALL.map(|(_, names)| names[0]).join(", ")
 }
 
-fn sort_key(text: &str) -> Result<SortChoice, String> {
+fn sort_key(text: &str) -> Result<SortKey, String> {
     let wrong = || format!("rows can be told apart by {}", sort_key_names());
-    SortKey::from_name(text).map(SortChoice).ok_or_else(wrong)
+    SortKey::from_name(text).ok_or_else(wrong)
 }
 
 fn field(text: &str) -> Result<FieldChoice, String> {
@@ -201,7 +193,7 @@ fn graph(text: &str) -> Result<Graph, String> {
             // What is shown anyway; perf has other words in their place.
             "usual" | "function" | "percent" => {}
             number => match percent(number) {
-                Ok(Percent(least)) => style.least_percent = Some(least),
+                Ok(least) => style.least_percent = Some(least),
                 Err(_) => {
                     let known = "caller, callee, none, graph, fractal, flat, folded, or the least share in per cent";
                     return Err(format!("expected {known}, not {number}"));
@@ -212,10 +204,9 @@ fn graph(text: &str) -> Result<Graph, String> {
     Ok(Graph::Shown(style))
 }
 
-pub(crate) fn percent(text: &str) -> Result<Percent, String> {
-    let wrong = || "expected per cent from 0 to 100, such as 0.5".to_owned();
-    let percent: f64 = text.trim_end_matches('%').parse().map_err(|_| wrong())?;
-    if (0.0..=100.0).contains(&percent) { Ok(Percent(percent)) } else { Err(wrong()) }
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.trim_end_matches('%').parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "expected per cent from 0 to 100, such as 0.5".to_owned())
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

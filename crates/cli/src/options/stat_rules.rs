@@ -8,58 +8,15 @@ use super::control::check_delay;
 use super::filters::EventFilters;
 use super::refuse_first;
 use super::stat::{MuxChoice, StatOptions};
+use super::target::TargetSpec;
 use crate::stat::format::{Columns, Layout};
 use pmux::Slice;
 use std::collections::HashSet;
-use std::ffi::OsString;
 
 /// Intervals below this cost a noticeable share of a CPU.
 const INTERVAL_COSTLY_MS: u64 = 10;
 /// The shortest `--timeout`: below it the command has hardly started.
 const TIMEOUT_MIN_MS: u64 = 10;
-
-/// What is measured.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StatTarget {
-    /// A command and, unless `-i` is given, its children.
-    Command(Vec<OsString>),
-    /// Processes, while the command `during` runs or until Ctrl-C.
-    Pids { pids: Vec<i32>, during: Option<Vec<OsString>> },
-    /// Threads, while `during` runs or until Ctrl-C.
-    Tids { tids: Vec<i32>, during: Option<Vec<OsString>> },
-    /// CPUs (the list of `-C`; `None` for every CPU), while `during` runs or until Ctrl-C.
-    Cpus { list: Option<String>, during: Option<Vec<OsString>> },
-}
-
-/// How the report is printed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StatFormat {
-    pub(crate) layout: Layout,
-    pub(crate) columns: Columns,
-}
-
-/// Something that works and may not be what was meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Warning {
-    /// The interval is so short that measuring disturbs.
-    ShortInterval(u64),
-    /// `--summary` has no effect without `-I`.
-    SummaryWithoutInterval,
-    /// `-n` counts none of the events that are named.
-    EventsNotCounted,
-}
-
-impl std::fmt::Display for Warning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::ShortInterval(ms) => {
-                write!(f, "an interval of {ms} ms: reading the counters may disturb what is measured")
-            }
-            Self::SummaryWithoutInterval => f.write_str("--summary has no effect without -I"),
-            Self::EventsNotCounted => f.write_str("-n counts nothing: -e and -d have no effect"),
-        }
-    }
-}
 
 impl StatOptions {
     /// Checks the combination of options.
@@ -136,8 +93,8 @@ impl StatOptions {
 
     fn check_rows(&self) -> Result<(), String> {
         let target = self.target();
-        let is_command = matches!(target, StatTarget::Command(_));
-        let by_cpu = matches!(target, StatTarget::Cpus { .. });
+        let is_command = target == TargetSpec::Command;
+        let by_cpu = matches!(target, TargetSpec::Cpus(_));
         let (one, each) = (self.cgroup.is_some(), !self.for_each_cgroup.is_empty());
         refuse_first(&[
             (self.no_aggr && !by_cpu, "-A shows CPUs: give -a or -C as well"),
@@ -158,10 +115,7 @@ impl StatOptions {
         }
         let with = |name: &str| format!("--tree cannot be combined with {name}");
         refuse_first(&[
-            (
-                !matches!(self.target(), StatTarget::Command(_)),
-                "--tree follows the processes of a command: give a COMMAND alone",
-            ),
+            (self.target() != TargetSpec::Command, "--tree follows the processes of a command: give a COMMAND alone"),
             (self.no_inherit, &with("-i")),
             (self.repeat.is_some_and(|runs| runs != 1), &with("-r")),
             (self.interval_ms.is_some(), &with("-I")),
@@ -184,10 +138,7 @@ impl StatOptions {
         }
         let with = |name: &str| format!("--regions cannot be combined with {name}");
         refuse_first(&[
-            (
-                !matches!(self.target(), StatTarget::Command(_)),
-                "--regions are those of a command: give a COMMAND alone",
-            ),
+            (self.target() != TargetSpec::Command, "--regions are those of a command: give a COMMAND alone"),
             (self.no_inherit, &with("-i")),
             (self.repeat.is_some_and(|runs| runs != 1), &with("-r")),
             (self.interval_ms.is_some(), &with("-I")),
@@ -215,23 +166,22 @@ impl StatOptions {
         ])
     }
 
-    /// Returns what is measured. Without a command and a target that is the whole machine.
-    pub(crate) fn target(&self) -> StatTarget {
-        let during = (!self.command.is_empty()).then(|| self.command.clone());
+    /// Returns what is measured; what is no command is measured while a command runs, or until Ctrl-C. Without a command and a target
+    /// that is the whole machine.
+    pub(crate) fn target(&self) -> TargetSpec {
         if !self.pid.is_empty() {
-            return StatTarget::Pids { pids: each_once(&self.pid), during };
-        }
-        if !self.tid.is_empty() {
-            return StatTarget::Tids { tids: each_once(&self.tid), during };
-        }
-        match during {
-            Some(command) if !self.all_cpus && self.cpu.is_none() => StatTarget::Command(command),
-            during => StatTarget::Cpus { list: self.cpu.clone(), during },
+            TargetSpec::Pids(each_once(&self.pid))
+        } else if !self.tid.is_empty() {
+            TargetSpec::Tids(each_once(&self.tid))
+        } else if self.command.is_empty() || self.all_cpus || self.cpu.is_some() {
+            TargetSpec::Cpus(self.cpu.clone())
+        } else {
+            TargetSpec::Command
         }
     }
 
     /// Returns how the report is printed.
-    pub(crate) fn format(&self) -> StatFormat {
+    pub(crate) fn format(&self) -> (Layout, Columns) {
         let layout = match &self.separator {
             Some(separator) if separator == "\\t" => Layout::Csv("\t".to_owned()),
             Some(separator) => Layout::Csv(separator.clone()),
@@ -239,7 +189,7 @@ impl StatOptions {
             None => Layout::Table,
         };
         let columns = if self.metric_only { Columns::MetricsOnly } else { Columns::All };
-        StatFormat { layout, columns }
+        (layout, columns)
     }
 
     /// Returns the control groups of `-G` for the given number of events, `None` where an
@@ -263,17 +213,17 @@ impl StatOptions {
         Ok(names)
     }
 
-    /// Returns what deserves a warning, in a fixed order.
-    pub(crate) fn warnings(&self) -> Vec<Warning> {
+    /// Returns what works and may not be what was meant, in a fixed order.
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Some(ms) = self.interval_ms.filter(|&ms| ms < INTERVAL_COSTLY_MS) {
-            warnings.push(Warning::ShortInterval(ms));
+            warnings.push(format!("an interval of {ms} ms: reading the counters may disturb what is measured"));
         }
         if self.summary && self.interval_ms.is_none() {
-            warnings.push(Warning::SummaryWithoutInterval);
+            warnings.push("--summary has no effect without -I".to_owned());
         }
         if self.null && !(self.events.is_empty() && self.detailed == 0) {
-            warnings.push(Warning::EventsNotCounted);
+            warnings.push("-n counts nothing: -e and -d have no effect".to_owned());
         }
         warnings
     }

@@ -6,8 +6,9 @@
 use std::ffi::OsString;
 
 /// The target of a command that takes one kind of target at a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TargetSpec {
+    #[default]
     Command,
     Pids(Vec<i32>),
     Tids(Vec<i32>),

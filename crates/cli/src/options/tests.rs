@@ -2,7 +2,7 @@
 
 use super::control::Delay;
 use super::stat::StatOptions;
-use super::stat_rules::{StatTarget, Warning};
+use super::target::TargetSpec;
 use super::*;
 use crate::stat::format::{Columns, Layout};
 use crate::style::ColorChoice;
@@ -99,26 +99,28 @@ fn the_later_of_two_opposites_wins() {
 
 #[test]
 fn targets() {
-    let command = |line: &str| good(line).target();
-    let ls = words("ls -l");
-    assert_eq!(command("ls -l"), StatTarget::Command(ls.clone()));
-    assert_eq!(command("-p 5 ls -l"), StatTarget::Pids { pids: vec![5], during: Some(ls.clone()) });
-    assert_eq!(command("-t 5,6"), StatTarget::Tids { tids: vec![5, 6], during: None });
-    let everything = StatTarget::Cpus { list: None, during: None };
-    assert_eq!(command("-a"), everything);
-    assert_eq!(command(""), everything);
-    assert_eq!(command("-a -C 1 ls -l"), StatTarget::Cpus { list: Some("1".to_owned()), during: Some(ls) });
+    for (line, target, command) in [
+        ("ls -l", TargetSpec::Command, "ls -l"),
+        ("-p 5 ls -l", TargetSpec::Pids(vec![5]), "ls -l"),
+        ("-t 5,6", TargetSpec::Tids(vec![5, 6]), ""),
+        ("-a", TargetSpec::Cpus(None), ""),
+        ("", TargetSpec::Cpus(None), ""),
+        ("-a -C 1 ls -l", TargetSpec::Cpus(Some("1".to_owned())), "ls -l"),
+    ] {
+        let options = good(line);
+        assert_eq!((options.target(), options.command), (target, words(command)), "{line}");
+    }
 }
 
 #[test]
 fn formats() {
-    let layout = |line: &str| good(line).format().layout;
+    let layout = |line: &str| good(line).format().0;
     assert_eq!(layout("true"), Layout::Table);
     assert_eq!(layout("-j true"), Layout::Json);
     assert_eq!(layout("-x, true"), Layout::Csv(",".to_owned()));
     assert_eq!(layout("-x \\t true"), Layout::Csv("\t".to_owned()));
     assert_eq!(layout("-x - true"), Layout::Csv("-".to_owned()));
-    assert_eq!(good("--metric-only true").format().columns, Columns::MetricsOnly);
+    assert_eq!(good("--metric-only true").format().1, Columns::MetricsOnly);
 }
 
 #[test]
@@ -132,11 +134,10 @@ fn times_are_checked() {
     bad("-D -1 true", "give --control");
     bad("-D -5 true", "it must be -1, or a time");
     assert_eq!(good("-D -1 --control fd:3 true").delay, Some(Delay::UntilEnabled));
-    let warnings = good("-I 9 true").warnings();
-    assert_eq!(warnings, [Warning::ShortInterval(9)]);
-    assert!(warnings[0].to_string().contains("9 ms"));
+    let short = "an interval of 9 ms: reading the counters may disturb what is measured";
+    assert_eq!(good("-I 9 true").warnings(), [short]);
     assert!(good("-I 10 true").warnings().is_empty());
-    assert_eq!(good("--summary true").warnings(), [Warning::SummaryWithoutInterval]);
+    assert_eq!(good("--summary true").warnings(), ["--summary has no effect without -I"]);
 }
 
 #[test]
@@ -155,7 +156,7 @@ fn targets_are_checked() {
 
 #[test]
 fn events_are_checked() {
-    assert_eq!(good("-n -e cs true").warnings(), [Warning::EventsNotCounted]);
+    assert_eq!(good("-n -e cs true").warnings(), ["-n counts nothing: -e and -d have no effect"]);
     assert!(good("-n true").warnings().is_empty());
     let empty = ["pmux", "stat", "-e", " ", "true"].map(OsString::from).to_vec();
     assert!(parse(empty).is_err());
@@ -164,8 +165,7 @@ fn events_are_checked() {
 #[test]
 fn equal_ids_count_once() {
     let ids = |line: &str| match good(line).target() {
-        StatTarget::Pids { pids, .. } => pids,
-        StatTarget::Tids { tids, .. } => tids,
+        TargetSpec::Pids(ids) | TargetSpec::Tids(ids) => ids,
         other => panic!("{other:?}"),
     };
     assert_eq!(ids("-p 5,4,5"), [5, 4]);

@@ -3,6 +3,7 @@
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
 use super::sampling::{CallGraph, Frequency, Sampling, call_graph, frequency};
+use super::serve::interval;
 use super::shared::SharedOptions;
 use super::target;
 use clap::{Args, ValueEnum};
@@ -62,8 +63,8 @@ pub(crate) struct TopOptions {
     pub(crate) sort: TopKey,
 
     /// Show what the last TIME had, and again after as long: seconds, or 100ms, 2s, 1m
-    #[arg(short, long, value_name = "TIME", value_parser = seconds, default_value = "2", help_heading = "How to show")]
-    pub(crate) delay: Seconds,
+    #[arg(short, long, value_name = "TIME", value_parser = interval, default_value = "2", help_heading = "How to show")]
+    pub(crate) delay: Duration,
 
     /// Leave out the functions of the kernel
     #[arg(short = 'K', long, conflicts_with = "hide_user_symbols", help_heading = "How to show")]
@@ -117,20 +118,6 @@ pub(crate) enum TopKey {
     Dso,
     /// A CPU; of waits, what they are for
     Cpu,
-}
-
-/// A time that things take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seconds(pub(crate) Duration);
-
-impl Default for Seconds {
-    fn default() -> Self {
-        Self(Duration::from_secs(2))
-    }
-}
-
-fn seconds(text: &str) -> Result<Seconds, String> {
-    super::serve::interval(text).map(Seconds)
 }
 
 impl TopOptions {
@@ -193,8 +180,8 @@ mod tests {
 
     #[test]
     fn seconds_may_be_parts() {
-        assert_eq!(seconds("0.5").unwrap().0, Duration::from_millis(500));
-        assert_eq!(seconds("2s").unwrap(), Seconds::default());
-        assert!(seconds("0").is_err() && seconds("-1").is_err() && seconds("nan").is_err() && seconds("soon").is_err());
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(interval("2s"), Ok(Duration::from_secs(2)));
+        assert!(["0", "-1", "nan", "soon"].map(interval).iter().all(Result::is_err));
     }
 }

@@ -6,10 +6,12 @@
 //!
 //! **Invariant:** found out or unknown, never assumed.
 
+use crate::stat::error_message;
 use pmux::event::{Access, EventList};
 use pmux::{
     Backend, Event, Inherit, Multiplexing, Options, PmuCapacity, Probe, ReasonKind, Refusal, Session, Start, Target,
 };
+use pmux_plan::machine::PmuDescription;
 
 /// More debug registers than any machine has.
 const TRIED: u64 = 17;
@@ -25,44 +27,14 @@ pub(super) struct Here {
     session: Session,
 }
 
-/// Its hardware PMU.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) enum Hardware {
-    /// It has none, or none that may be used: why, in words.
-    None { why: String },
-    /// It has one, and how many events run on it at once is not known: why, in words.
-    Unknown { why: String },
-    /// So many of the events that were tried run at once.
-    Counters(TriedCounters),
-}
-
 /// What was found by trying events.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct TriedCounters {
     /// PMU by PMU; at least one. An event that is in none of them opens, and was not found out about.
     pub(super) capacities: Vec<PmuCapacity>,
-    /// What became of each event: of those that were given, in their order, then of the others.
-    pub(super) events: Vec<OpenAttempt>,
-}
-
-/// What became of an event that was tried.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) enum OpenAttempt {
-    /// It opens, as this: perhaps with less than was asked for.
-    As(Box<Event>),
-    /// It doesn't.
-    Refused(Refusal),
-}
-
-/// Its debug registers: those that are free.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Debugging {
-    /// So many, for code and for data.
-    Shared(u8),
-    /// So many for code, and so many for data.
-    Separate { execute: u8, data: u8 },
-    /// It could not be tried: why, in words.
-    Unknown { why: String },
+    /// As what each event opens, perhaps with less than was asked for, or why it doesn't: of those that were given, in their order, then
+    /// of the others.
+    pub(super) events: Vec<Result<Event, Refusal>>,
 }
 
 impl Here {
@@ -71,7 +43,7 @@ impl Here {
     /// # Errors
     /// A text for the user.
     pub(super) fn new() -> Result<Self, String> {
-        Session::new().map(|session| Self { session }).map_err(|error| crate::stat::error_message(&error))
+        Session::new().map(|session| Self { session }).map_err(|error| error_message(&error))
     }
 
     /// How many CPUs are online.
@@ -91,23 +63,23 @@ impl Here {
     }
 
     /// Its hardware PMUs: how many of these events run on them at once, found by trying, with some that most PMUs have.
-    pub(super) fn hardware(&self, events: &[Event]) -> Hardware {
-        if let Err(why) = self.events() {
-            return Hardware::Unknown { why };
-        }
-        let tried = self.event("cycles:u").map(|event| self.session.probe(&event, &Target::CurrentThread));
-        match tried {
-            Ok(Ok(Probe::Opens | Probe::OpensChanged(_))) => self.counters(events),
-            Ok(Ok(Probe::Refused(refusal))) if refusal.kind == ReasonKind::NotSupported => {
-                Hardware::None { why: refusal.summary }
-            }
-            Ok(Ok(Probe::Refused(refusal))) => Hardware::Unknown { why: refusal.summary },
-            Ok(Err(error)) => Hardware::Unknown { why: crate::stat::error_message(&error) },
-            Err(why) => Hardware::Unknown { why },
+    ///
+    /// # Errors
+    /// A text for the user: there is none that may be used, or how many run at once is not known.
+    pub(super) fn hardware(&self, events: &[Event]) -> Result<TriedCounters, String> {
+        let unknown =
+            |why: String| format!("how many counters the hardware PMU of this machine has is not known ({why})");
+        self.events().map_err(unknown)?;
+        let cycles = self.event("cycles:u").map_err(unknown)?;
+        match self.session.probe(&cycles, &Target::CurrentThread) {
+            Ok(Probe::Opens | Probe::OpensChanged(_)) => self.counters(events).map_err(unknown),
+            Ok(Probe::Refused(refusal)) if refusal.kind == ReasonKind::NotSupported => Err(refusal.summary),
+            Ok(Probe::Refused(refusal)) => Err(unknown(refusal.summary)),
+            Err(error) => Err(unknown(error_message(&error))),
         }
     }
 
-    fn counters(&self, events: &[Event]) -> Hardware {
+    fn counters(&self, events: &[Event]) -> Result<TriedCounters, String> {
         let generic = GENERIC.split(',').filter(|name| events.iter().all(|event| event.name != *name));
         let generic = generic.filter_map(|name| self.event(name).ok());
         let list: EventList = events.iter().cloned().chain(generic).collect();
@@ -117,62 +89,55 @@ impl Here {
             multiplexing: Multiplexing::Engine,
             ..Options::default()
         };
-        match self.session.open(&list, &Target::CurrentThread, options) {
-            Ok(counters) => {
-                let opened = |(index, event): (usize, &Event)| match counters.refusal(index) {
-                    Some(refusal) => OpenAttempt::Refused(refusal.clone()),
-                    None => OpenAttempt::As(Box::new(event.clone())),
-                };
-                let capacities = counters.pmu_capacities();
-                if capacities.is_empty() {
-                    return Hardware::Unknown { why: "trying it has shown nothing".to_owned() };
-                }
-                let events = counters.events().iter().enumerate().map(opened).collect();
-                Hardware::Counters(TriedCounters { capacities, events })
-            }
-            Err(error) => Hardware::Unknown { why: crate::stat::error_message(&error) },
+        let counters = self.session.open(&list, &Target::CurrentThread, options);
+        let counters = counters.map_err(|error| error_message(&error))?;
+        let capacities = counters.pmu_capacities();
+        if capacities.is_empty() {
+            return Err("trying it has shown nothing".to_owned());
         }
+        let opened = |(index, event): (usize, &Event)| match counters.refusal(index) {
+            Some(refusal) => Err(refusal.clone()),
+            None => Ok(event.clone()),
+        };
+        let events = counters.events().iter().enumerate().map(opened).collect();
+        Ok(TriedCounters { capacities, events })
     }
 
     fn event(&self, text: &str) -> Result<Event, String> {
         Event::parse_with(text, self.session.catalog()).map_err(|error| error.to_string())
     }
 
-    /// Its free debug registers, found by taking them all for a moment.
-    pub(super) fn debug_registers(&self) -> Debugging {
-        let tried = self.events().and_then(|()| {
-            let data = self.take(TRIED, 0)?;
-            let code = self.take(0, TRIED)?;
-            Ok((data, code, self.take(TRIED, TRIED)?))
-        });
-        match tried {
-            Ok((data, execute, both)) if both == data.max(execute) => Debugging::Shared(both),
-            Ok((data, execute, both)) if both == data + execute => Debugging::Separate { execute, data },
-            Ok(_) => Debugging::Unknown { why: "others take and give back some at this moment".to_owned() },
-            Err(why) => Debugging::Unknown { why },
+    /// Its free debug registers, found by taking them all for a moment; `None` where that can't be tried.
+    pub(super) fn debug_registers(&self) -> Option<PmuDescription> {
+        self.events().ok()?;
+        let (data, execute) = (self.take(TRIED, 0)?, self.take(0, TRIED)?);
+        match self.take(TRIED, TRIED)? {
+            both if both == data.max(execute) => Some(PmuDescription::breakpoints(both)),
+            both if both == data + execute => Some(PmuDescription::separate_breakpoints(execute, data)),
+            // Others take and give back some at this moment.
+            _ => None,
         }
     }
 
     /// How many of so many breakpoints for data and for code are granted.
-    fn take(&self, data: u64, code: u64) -> Result<u8, String> {
+    fn take(&self, data: u64, code: u64) -> Option<u8> {
         let kinds = [(data, Access::WRITE), (code, Access::EXECUTE)];
         let breakpoints = kinds.into_iter().flat_map(|(count, access)| {
             // Nothing is mapped so low, and nothing is counted: they are never enabled.
             (1..=count).map(move |number| Event::breakpoint(0x1000 * number, access.default_len(), access))
         });
         let events = breakpoints.map(|event| event.with_modifiers("u"));
-        let events = events.collect::<Result<EventList, _>>().map_err(|error| error.to_string())?;
+        let events = events.collect::<Result<EventList, _>>().ok()?;
         let options = Options { inherit: Inherit::None, start: Start::Later, ..Options::default() };
-        let open = self.session.open(&events, &Target::CurrentThread, options);
-        let open = open.map_err(|error| crate::stat::error_message(&error))?;
+        let open = self.session.open(&events, &Target::CurrentThread, options).ok()?;
         let mut granted = 0;
         for event in 0..open.events().len() {
             match open.refusal(event) {
                 None => granted += 1,
                 Some(refusal) if refusal.errno == Some(NO_SPACE) => {}
-                Some(refusal) => return Err(refusal.summary.clone()),
+                Some(_) => return None,
             }
         }
-        Ok(granted)
+        Some(granted)
     }
 }

@@ -17,10 +17,10 @@ mod request;
 #[cfg(test)]
 mod tests;
 
+use crate::failure::{ended, failed};
 use crate::inspect::print;
 use crate::options::exit_status;
 use crate::options::plan::PlanOptions;
-use crate::stderr::report_error;
 use crate::style::Style;
 use planned_machine::PlannedMachine;
 use pmux_plan::Plan;
@@ -28,14 +28,11 @@ use pmux_ui::text::in_locale;
 
 /// Runs `pmux plan` and returns the exit status: [`exit_status::NEVER_FITS`] where an event can never be counted.
 pub(crate) fn plan(options: &PlanOptions) -> u8 {
-    let (text, status) = match text(options) {
-        Ok(result) => result,
-        Err(message) => return report_error(&message, exit_status::FAILED),
-    };
-    match print(&text) {
+    let printed = |(text, status): (String, u8)| match print(&text) {
         exit_status::SUCCESS => status,
-        failed => failed,
-    }
+        other => other,
+    };
+    ended(text(options).map(printed).map_err(failed))
 }
 
 fn text(options: &PlanOptions) -> Result<(String, u8), String> {

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** nothing is assumed of this machine: where its counters are not known, another one has to be named.
 
-use super::here::{Debugging, Hardware, Here, OpenAttempt, TriedCounters};
+use super::here::{Here, TriedCounters};
 use super::request::{is_core, request};
 use crate::options::plan::PlanOptions;
 use pmux::abi::EventType;
@@ -88,23 +88,14 @@ impl PlannedMachine {
         machine.pmus = vec![PmuDescription::software()];
         if asks(request, is_hardware) {
             let events: Vec<Event> = hardware_events(list, request).map(|(event, _)| event.clone()).collect();
-            match here.hardware(&events) {
-                Hardware::Counters(tried) => machine.pmus.extend(plan_with(&tried, list, request)?),
-                Hardware::None { why } => return Err(without_counters(&why, options)),
-                Hardware::Unknown { why } => {
-                    let what = format!("how many counters the hardware PMU of this machine has is not known ({why})");
-                    return Err(without_counters(&what, options));
-                }
-            }
+            let tried = here.hardware(&events).map_err(|what| without_counters(&what, options))?;
+            machine.pmus.extend(plan_with(&tried, list, request)?);
         }
         let is_breakpoint = |kind: EventType| kind == EventType::BREAKPOINT;
         if asks(request, is_breakpoint) {
             match here.debug_registers() {
-                Debugging::Shared(registers) => machine.pmus.push(PmuDescription::breakpoints(registers)),
-                Debugging::Separate { execute, data } => {
-                    machine.pmus.push(PmuDescription::separate_breakpoints(execute, data));
-                }
-                Debugging::Unknown { .. } => {
+                Some(registers) => machine.pmus.push(registers),
+                None => {
                     let events = request.groups.iter_mut().flat_map(|group| &mut group.events);
                     let breakpoints = events.filter(|event| is_breakpoint(event.attr.kind));
                     breakpoints.for_each(|event| event.source = Source::Unknown("breakpoint".to_owned()));
@@ -143,11 +134,11 @@ fn plan_with(tried: &TriedCounters, list: &EventList, request: &mut Request) -> 
     }
     for ((event, asked), opened) in hardware_events(list, request).zip(&tried.events) {
         asked.source = match opened {
-            OpenAttempt::Refused(refusal) if refusal.kind == ReasonKind::NotSupported => {
+            Err(refusal) if refusal.kind == ReasonKind::NotSupported => {
                 Source::Counters(pmus.first().map(|pmu| pmu.name.clone()).unwrap_or_default(), SlotMask::default())
             }
-            OpenAttempt::Refused(refusal) => return Err(format!("{}: {}", event.name, refusal.summary)),
-            OpenAttempt::As(opened) => {
+            Err(refusal) => return Err(format!("{}: {}", event.name, refusal.summary)),
+            Ok(opened) => {
                 let known = sources.iter().find(|(name, _)| *name == opened.name).map(|(_, source)| source.clone());
                 known.unwrap_or_else(|| Source::Unknown("cpu".to_owned()))
             }
@@ -158,11 +149,9 @@ fn plan_with(tried: &TriedCounters, list: &EventList, request: &mut Request) -> 
 
 /// The generic event that was opened under a name.
 fn hardware_kind(tried: &TriedCounters, name: &str) -> Option<Kind> {
-    let of_name = |opened: &OpenAttempt| match opened {
-        OpenAttempt::As(event) if event.name == name => Kind::by_name(&event.canonical),
-        _ => None,
-    };
-    tried.events.iter().find_map(of_name).filter(|kind| Kind::hardware().any(|other| other == *kind))
+    let mut of_name = tried.events.iter().flatten().filter(|event| event.name == name);
+    let kind = of_name.find_map(|event| Kind::by_name(&event.canonical));
+    kind.filter(|kind| Kind::hardware().any(|other| other == *kind))
 }
 
 fn with_counters(machine: &Description, counters: u8) -> Result<Description, String> {

@@ -22,22 +22,14 @@ pub(super) fn so_far(seconds: u64, progress: &Progress, written_bytes: u64) -> S
     format!("recording: {seconds} s, {}{lost}, {}", samples(progress.samples), bytes(written_bytes))
 }
 
-/// Which rings are read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Rings {
-    /// One on each of so many CPUs.
-    OnCpus(usize),
-    /// One that the service writes.
-    OfService,
-}
-
-/// What was written, and what should be known about it.
+/// What was written, and what should be known about it. There is a ring on each of so many CPUs; without a number, one that the service
+/// writes.
 pub(super) fn summary(
     progress: &Progress,
     written_bytes: u64,
     to: &Path,
     files: usize,
-    (ring_bytes, rings): (u64, Rings),
+    (ring_bytes, on_cpus): (u64, Option<usize>),
 ) -> Vec<String> {
     let place = match files {
         0 | 1 => to.display().to_string(),
@@ -51,11 +43,10 @@ pub(super) fn summary(
             "lost {} records ({share:.1} %): {} filled up before they were read\n  what helps: \
              larger rings (-m {}), fewer samples (-F, -c), shorter ones (without -g)",
             number(progress.lost),
-            match rings {
-                Rings::OnCpus(1) => format!("the ring of {} on 1 CPU", bytes(ring_bytes)),
-                Rings::OnCpus(cpus) => format!("rings of {} on {cpus} CPUs", bytes(ring_bytes)),
-                Rings::OfService =>
-                    format!("rings in the kernel, or the one of {} that the service writes,", bytes(ring_bytes)),
+            match on_cpus {
+                Some(1) => format!("the ring of {} on 1 CPU", bytes(ring_bytes)),
+                Some(cpus) => format!("rings of {} on {cpus} CPUs", bytes(ring_bytes)),
+                None => format!("rings in the kernel, or the one of {} that the service writes,", bytes(ring_bytes)),
             },
             bytes(ring_bytes.saturating_mul(4)).replace(" MiB", "M").replace(" KiB", "K").replace(" GiB", "G"),
         ));
@@ -185,11 +176,11 @@ mod tests {
     fn a_loss_is_told_with_what_helps() {
         let mut progress = Progress::default();
         (progress.samples, progress.records, progress.lost) = (1, 3, 1);
-        let lines = summary(&progress, 100, Path::new("x"), 1, (1 << 20, Rings::OnCpus(2)));
+        let lines = summary(&progress, 100, Path::new("x"), 1, (1 << 20, Some(2)));
         assert_eq!(lines[0], "wrote 1 sample of 100 bytes to x");
         assert!(lines[1].starts_with("lost 1 records (25.0 %): rings of 1 MiB on 2 CPUs"), "{lines:?}");
         assert!(lines[1].contains("-m 4M"), "{lines:?}");
-        let lines = summary(&progress, 100, Path::new("x"), 1, (1 << 20, Rings::OfService));
+        let lines = summary(&progress, 100, Path::new("x"), 1, (1 << 20, None));
         assert!(lines[1].contains("or the one of 1 MiB that the service writes, filled up"), "{lines:?}");
     }
 }

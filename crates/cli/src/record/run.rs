@@ -5,7 +5,7 @@
 //! **Invariant:** rings are emptied at least once a second. An error after the command was let go ends the command too.
 
 use super::files::Files;
-use super::messages::{self, Ended, Rings};
+use super::messages::{self, Ended};
 use crate::control::{Channel, ControlCommand};
 use crate::failure::{Failure, failed, failure};
 use crate::foreground::{SIGTERM, StatusLine, pass_on};
@@ -129,7 +129,7 @@ impl<'a> RecordRun<'a> {
                 Some(held.map_err(|error| failure(&error))?)
             }
         };
-        let target = sampling::target(typed, &self.target_spec, held.as_ref())?;
+        let target = sampling::target(&self.target_spec, &typed.cgroups, held.as_ref())?;
         sampling::check_target_alive(&target, &self.target_spec)?;
         let how = self.how()?;
         let mut recorder = self.open(events, &target, how)?;
@@ -167,7 +167,7 @@ impl<'a> RecordRun<'a> {
     fn open(&self, events: EventList, target: &Target<'_>, how: RecordOptions) -> Result<Recorder, Failure> {
         let shared = self.options.shared.shared_when().map_or(SharedChoice::Never, SharedChoice::from);
         let opened = sampling::open_recorder(self.session, shared, events, target, how);
-        let (recorder, by_service) = opened.map_err(|error| self.not_opened(&error))?;
+        let (recorder, by_service) = opened.map_err(|error| sampling::not_opened(&error, "-m 128"))?;
         if let Some(path) = self.session.shared_through().filter(|_| by_service) {
             self.tell(&format!("records through the service at {}", path.display()));
         }
@@ -286,7 +286,12 @@ impl<'a> RecordRun<'a> {
                 return Ok(None);
             }
             if writer.data_bytes() >= self.enough_bytes() {
-                self.ends(child.as_deref_mut());
+                // Enough was written: that is also the end of the command, as with `perf record`.
+                self.tell("the size of --max-size is reached");
+                if let Some(child) = child {
+                    // If it has ended just now, that is what is wanted.
+                    let _ = child.kill(SIGTERM);
+                }
                 return Ok(None);
             }
             if switch || self.files.is_full(writer.data_bytes() - self.begun_bytes) {
@@ -339,15 +344,6 @@ impl<'a> RecordRun<'a> {
     fn enough_bytes(&self) -> u64 {
         let enough = |most: u64| most.saturating_add(self.preamble_bytes).saturating_sub(self.before_bytes);
         self.options.max_bytes.map_or(u64::MAX, enough)
-    }
-
-    /// Enough was written: that is also the end of the command, as with `perf record`.
-    fn ends(&self, child: Option<&mut Running>) {
-        self.tell("the size of --max-size is reached");
-        if let Some(child) = child {
-            // If it has ended just now, that is what is wanted.
-            let _ = child.kill(SIGTERM);
-        }
     }
 
     fn follow_cpus(&mut self, recorder: &mut Recorder) -> Result<(), Failure> {
@@ -420,8 +416,8 @@ impl<'a> RecordRun<'a> {
             return Ok(if written { status } else { exit_status::FAILED });
         }
         let place = file.unwrap_or(Path::new("standard output"));
-        let rings = if by_service { Rings::OfService } else { Rings::OnCpus(rings) };
-        let lines = messages::summary(&progress, written, place, files, (ring_bytes, rings));
+        let on_cpus = (!by_service).then_some(rings);
+        let lines = messages::summary(&progress, written, place, files, (ring_bytes, on_cpus));
         if !gap.is_zero() {
             let seconds = gap.as_secs_f64();
             write_stderr(&format!("pmux record: the service was away: nothing was recorded for {seconds:.1} s"));
@@ -434,16 +430,6 @@ impl<'a> RecordRun<'a> {
             write_stderr(&format!("pmux record: {line}"));
         }
         Ok(status)
-    }
-
-    fn not_opened(&self, error: &Error) -> Failure {
-        let (mut text, status) = failure(error);
-        if matches!(error, Error::Ring { errno, .. } if matches!(errno.raw(), 1 | 12)) {
-            text.push_str(
-                "\n  what helps: smaller rings (-m 128), a larger kernel.perf_event_mlock_kb, or the capability CAP_IPC_LOCK",
-            );
-        }
-        (text, status)
     }
 
     fn not_written(&self, error: &Error) -> Failure {

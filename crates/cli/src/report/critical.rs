@@ -12,15 +12,15 @@
 //!
 //! **Invariant:** the stretches are the whole time, each moment once. Which function ran is read off samples of a clock.
 
-use super::missing;
-use super::run_queue::{json_of_thread, share, thread_name};
-use super::waits::{Stacks, milliseconds, print_columns, printed, read};
+use super::run_queue::{json_of_thread, thread_name};
+use super::waits::{Stacks, in_order, milliseconds, print_columns, printed, read};
+use super::{missing, share};
 use crate::failure::{Failure, failed};
 use crate::input::OpenedInput;
-use crate::options::reading::{Percent, ReportOptions};
+use crate::options::reading::ReportOptions;
 use pmux::profile::{
     Chosen, NamedThread, Profile, SampleFilter, StackId, Stretch, Symbols, Taken, ThreadId, TimeKind, WaitKind,
-    WaitLinks, Waker, Whole, critical_path, interval_ns,
+    WaitLinks, WaitSum, Waker, Whole, critical_path, interval_ns,
 };
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, HashMap};
@@ -151,7 +151,7 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
     notes.extend(missing::notes(&profile, symbols.notes()));
     let whose = named(&profile, thread, begin_ns + (end_ns - begin_ns) / 2);
     let tables = PathTables { profile: &profile, whose, first_ns, ends: (begin_ns, end_ns) };
-    let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
+    let least_percent = options.percent_limit.unwrap_or_default();
     let object = || tables.json(&path, least_percent);
     printed(options, &profile, &notes, object, |out| tables.print(&path, least_percent, out))
 }
@@ -194,15 +194,10 @@ fn thread_of(profile: &Profile, whole: &Whole, asked: Option<(i32, bool)>) -> Re
     })
 }
 
-#[derive(Default, Clone, Copy)]
-struct Sum {
-    total_ns: u64,
-    times: u64,
-}
-
 #[derive(Default)]
 struct PathSums {
-    sums: HashMap<Doing, Sum>,
+    /// How often, and for how long.
+    sums: HashMap<Doing, WaitSum>,
     /// Each stretch with what was done for most of it.
     all: Vec<(Stretch, Doing)>,
     /// In which it isn't known what was done.
@@ -261,19 +256,13 @@ impl PathSums {
     }
 
     fn add(&mut self, doing: Doing, ns: u64) {
-        let sum = self.sums.entry(doing).or_default();
-        sum.total_ns += ns;
-        sum.times += 1;
+        self.sums.entry(doing).or_default().add(WaitSum { waits: 1, total_ns: ns, longest_ns: ns });
     }
 
     /// What took longest first.
-    fn sums(&self, least_percent: f64, whole_ns: u64) -> Vec<(&Doing, Sum)> {
-        let mut sums: Vec<(&Doing, Sum)> = self.sums.iter().map(|(doing, sum)| (doing, *sum)).collect();
-        sums.retain(|(_, sum)| share(sum.total_ns, whole_ns) >= least_percent);
-        pmux::order::sort_by(&mut sums, |(one, of_one), (other, of_other)| {
-            of_other.total_ns.cmp(&of_one.total_ns).then_with(|| one.cmp(other))
-        });
-        sums
+    fn sums(&self, least_percent: f64, whole_ns: u64) -> Vec<(&Doing, WaitSum)> {
+        let sums = self.sums.iter().map(|(doing, sum)| (doing, *sum));
+        in_order(sums.filter(|(_, sum)| share(sum.total_ns, whole_ns) >= least_percent))
     }
 
     /// The places of the longest stretches, in the order of time.
@@ -325,9 +314,9 @@ impl PathTables<'_> {
             "# {} ms of {whose}: what it did, and where it waited for others, what they did meanwhile\n#",
             milliseconds(whole_ns)
         )?;
-        let line = |(doing, sum): (&Doing, Sum)| {
+        let line = |(doing, sum): (&Doing, WaitSum)| {
             let share = format!("{:.2}%", share(sum.total_ns, whole_ns));
-            let numbers = [milliseconds(sum.total_ns), share, sum.times.to_string()];
+            let numbers = [milliseconds(sum.total_ns), share, sum.waits.to_string()];
             [&numbers[..], &[self.name(doing.thread), doing.text()]].concat()
         };
         let lines: Vec<_> = path.sums(least_percent, whole_ns).into_iter().map(line).collect();
@@ -350,7 +339,7 @@ impl PathTables<'_> {
         let sums = path.sums(least_percent, self.whole_ns()).into_iter().map(|(doing, sum)| {
             let mut object = doing.json(self.profile);
             object["total_ns"] = sum.total_ns.into();
-            object["times"] = sum.times.into();
+            object["times"] = sum.waits.into();
             object
         });
         let stretches = path.all.iter().map(|(stretch, doing)| {

@@ -19,15 +19,14 @@ use crate::failure::{Failure, ended, failed};
 use crate::input::manifest::Manifest;
 use crate::input::{self, OpenedInput};
 use crate::options::exit_status::SUCCESS;
-use crate::options::reading::{CallForm, FieldChoice, Graph, NumberColumn, Percent, ReportOptions, SortChoice};
+use crate::options::reading::{CallForm, FieldChoice, Graph, NumberColumn, ReportOptions};
 use crate::picture;
 use crate::stderr::write_stderr;
-use crate::style::{Destination, Grouping, Style};
+use crate::style::Style;
 use pmux::profile::{
     self, Apart, BrokenChains, Chosen, EventInfo, Hot, Order, Profile, SortKey, Symbols, Tally, Weight,
 };
-use std::io::{self, IsTerminal, Write};
-use waits::WaitTable;
+use std::io::{self, Write};
 
 /// Calls that weigh at least so much are shown, if nothing else is asked for.
 const LEAST_CALL_PERCENT: f64 = 0.5;
@@ -107,12 +106,17 @@ impl View<'_> {
 
 /// The share of a whole, in per cent.
 fn percent(part: Weight, whole: Weight) -> f64 {
-    100.0 * part.period as f64 / whole.period.max(1) as f64
+    share(part.period, whole.period)
+}
+
+/// The same of numbers.
+pub(crate) fn share(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
 }
 
 /// What rows are told apart by: what was asked for, or what is usual.
 fn keys(options: &ReportOptions) -> Vec<SortKey> {
-    let mut keys: Vec<SortKey> = options.sort.iter().map(|SortChoice(key)| *key).collect();
+    let mut keys = options.sort.clone();
     for field in &options.fields {
         match field {
             FieldChoice::Key(key) if !keys.contains(key) => keys.push(*key),
@@ -180,8 +184,8 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     if options.critical_path {
         return critical::run(opened, options);
     }
-    if let Some(table) = WaitTable::of(options) {
-        return waits::run(table, opened, options);
+    if options.locks || options.wakers {
+        return waits::run(opened, options);
     }
     let keys = &keys(options)[..];
     if let Some(place) = view::place(options)? {
@@ -237,7 +241,7 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         Column::Key(_) => None,
     };
     let order_by = columns.iter().find_map(order_of).unwrap_or(children);
-    let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
+    let least_percent = options.percent_limit.unwrap_or_default();
     let view = View {
         profile: &profile,
         symbols: &symbols,
@@ -269,11 +273,16 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     // print.
     drop(symbols);
     std::mem::forget((profile, tally, hot));
-    match printed {
-        // Who reads the output has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(failed(format!("the report can't be written: {error}"))),
-        Ok(()) => Ok(()),
+    written(printed, "the report")
+}
+
+/// What came of writing to standard output. A reader that has seen enough is no error.
+pub(crate) fn written(result: io::Result<()>, what: &str) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(failed(format!("{what} can't be written: {error}")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -287,19 +296,11 @@ fn wanted_in<S>(profile: &Profile, chosen: &Chosen<S>, tally: &Tally) -> Result<
 }
 
 fn print(view: &View<'_>, broken: &BrokenChains, options: &ReportOptions) -> io::Result<()> {
-    let stdout = io::stdout();
-    let destination = if stdout.is_terminal() {
-        Destination::Terminal(terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
-    } else {
-        Destination::Other
-    };
-    let no_color = std::env::var_os("NO_COLOR");
-    let style = Style::resolve(options.color, destination, no_color.as_deref(), Grouping::None);
-    let mut out = io::BufWriter::with_capacity(1 << 16, stdout.lock());
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     if options.json {
         json::print(view, broken, &mut out)?;
     } else {
-        table::print(view, style, options.header_only, &mut out)?;
+        table::print(view, Style::of_stdout(options.color), options.header_only, &mut out)?;
     }
     out.flush()
 }

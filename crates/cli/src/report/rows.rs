@@ -67,13 +67,11 @@ type Others = HashMap<usize, Vec<(Weight, Weight)>>;
 fn joined(view: &View<'_>, events: &[usize]) -> (Vec<Row>, Others) {
     let Some((&first, others)) = events.split_first() else { return Default::default() };
     let mut rows = view.hot.rows(first).to_vec();
-    let (mut places, mut weights) = (HashMap::new(), Others::new());
+    let mut weights = Others::new();
     if others.is_empty() {
         return (rows, weights);
     }
-    for (place, row) in rows.iter().enumerate() {
-        places.insert((row.group, row.spot), place);
-    }
+    let mut places: HashMap<_, _> = rows.iter().zip(0..).map(|(row, place)| ((row.group, row.spot), place)).collect();
     for (column, &event) in others.iter().enumerate() {
         for row in view.hot.rows(event) {
             let place = *places.entry((row.group, row.spot)).or_insert(rows.len());

@@ -14,21 +14,19 @@
 //!
 //! **Invariant:** who ran meanwhile is read off samples of a clock: that none was seen is not that none ran.
 
-use super::waits::{milliseconds, print_columns, printed, read, with_sums};
-use super::{missing, percent};
+use super::waits::{first_of, milliseconds, print_columns, printed, read, with_sums};
+use super::{missing, share};
 use crate::failure::Failure;
 use crate::input::OpenedInput;
-use crate::options::reading::{Percent, ReportOptions};
+use crate::options::reading::ReportOptions;
 use crate::picture;
 use crate::stderr::visible;
-use pmux::profile::{NamedThread, Profile, QueuedSum, QueuedWait, RunQueue, WaitSum, Weight};
+use pmux::profile::{NamedThread, Profile, QueuedSum, QueuedWait, RunQueue, WaitSum};
 use serde_json::{Value as Json, json};
 use std::io::{self, Write};
 
 /// The longest bar of the histogram.
 const BAR: u64 = 40;
-/// So many who ran meanwhile are named in a line.
-const NAMED: usize = 2;
 
 /// Reads a recording, and prints the tables.
 ///
@@ -46,7 +44,7 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
 struct Tables<'a> {
     profile: &'a Profile,
     queue: &'a RunQueue,
-    least_percent: Option<Percent>,
+    least_percent: Option<f64>,
 }
 
 impl Tables<'_> {
@@ -65,7 +63,7 @@ impl Tables<'_> {
 
     /// Who waited longest first.
     fn threads(&self) -> Vec<(NamedThread, QueuedSum)> {
-        let least = self.least_percent.map_or(0.0, |Percent(limit)| limit);
+        let least = self.least_percent.unwrap_or_default();
         let all_ns = whole_ns(self.total());
         let mut threads: Vec<_> = self.queue.threads().map(|(thread, sum)| (*thread, *sum)).collect();
         threads.retain(|(_, sum)| share(whole_ns(*sum), all_ns) >= least);
@@ -146,16 +144,13 @@ impl Tables<'_> {
         let name = |&(thread, samples): &(NamedThread, u64)| {
             format!("{} {:.0}%", self.name(thread), 100.0 * samples as f64 / all.max(1) as f64)
         };
-        let mut ran: Vec<String> = wait.ran.iter().take(NAMED).map(name).collect();
-        if wait.ran.len() > NAMED {
-            ran.push(format!("{} more", wait.ran.len() - NAMED));
-        }
+        let ran = first_of(wait.ran.iter().map(name));
         vec![
             milliseconds(wait.waited_ns),
             format!("{:.6}", wait.end_ns as f64 / 1e9),
             wait.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
             self.name(wait.thread),
-            if ran.is_empty() { "-".to_owned() } else { ran.join(", ") },
+            if ran.is_empty() { "-".to_owned() } else { ran },
         ]
     }
 }
@@ -194,12 +189,6 @@ fn heading(last: &str) -> [&str; 6] {
 
 fn whole_ns(sum: QueuedSum) -> u64 {
     sum.sum.total_ns.saturating_add(sum.others_ns)
-}
-
-/// The share of a time, in per cent.
-pub(super) fn share(part_ns: u64, whole_ns: u64) -> f64 {
-    let weight = |period| Weight { period, samples: 0 };
-    percent(weight(part_ns), weight(whole_ns))
 }
 
 fn line(queued: QueuedSum, total: QueuedSum, name: String) -> Vec<String> {

@@ -276,15 +276,6 @@ fn print_events(view: &View<'_>, style: Style, events: &[usize], out: &mut dyn W
     in_order(parts.len(), printer, part, |text| out.write_all(text.as_bytes()))
 }
 
-/// What shares of calls are of.
-#[derive(Clone, Copy)]
-enum Whole {
-    /// All samples.
-    All(Weight),
-    /// What is above.
-    Above(Weight),
-}
-
 /// Prints rows of one table.
 struct Printer<'a> {
     view: &'a View<'a>,
@@ -397,16 +388,18 @@ impl Printer<'_> {
         }
         let mut rails = " ".repeat(12);
         let whole = match (wanted.form, wanted.order) {
-            (CallForm::Fractal, Order::Caller) => Whole::Above(row.total),
-            (CallForm::Fractal, Order::Callee) => Whole::Above(row.own),
-            _ => Whole::All(self.totals[0]),
+            (CallForm::Fractal, Order::Caller) => row.total,
+            (CallForm::Fractal, Order::Callee) => row.own,
+            _ => self.totals[0],
         };
         self.calls(&tree.roots, (None, whole), &mut rails, out);
         out.push('\n');
     }
 
-    /// Prints calls side by side; `above` is what goes through what is above them, in one line with which a single call stands.
-    fn calls(&self, calls: &[Call], (above, whole): (Option<u64>, Whole), rails: &mut String, out: &mut String) {
+    /// Prints calls side by side; `above` is what goes through what is above them, in one line with which a single call
+    /// stands, and shares are of `whole`.
+    fn calls(&self, calls: &[Call], (above, whole): (Option<u64>, Weight), rails: &mut String, out: &mut String) {
+        let is_fractal = self.view.graph.is_some_and(|wanted| wanted.form == CallForm::Fractal);
         for (place, call) in calls.iter().enumerate() {
             let is_last = place + 1 == calls.len();
             // What is called by one only, and always, stands below it without a branch.
@@ -414,8 +407,7 @@ impl Printer<'_> {
             let before = rails.len();
             out.push_str(rails);
             if !is_straight {
-                let (Whole::All(all) | Whole::Above(all)) = whole;
-                let share = percent(call.weight, all);
+                let share = percent(call.weight, whole);
                 let text = format!("{share:.2}%");
                 out.push_str("|--");
                 self.style.paint(out, ink(share), &text);
@@ -425,10 +417,7 @@ impl Printer<'_> {
             }
             push_spot_name(self.view, call.spot, out);
             out.push('\n');
-            let whole = match whole {
-                Whole::All(all) => Whole::All(all),
-                Whole::Above(_) => Whole::Above(call.weight),
-            };
+            let whole = if is_fractal { call.weight } else { whole };
             self.calls(&call.next, (Some(call.weight.period), whole), rails, out);
             rails.truncate(before);
             if !is_last && !is_straight {

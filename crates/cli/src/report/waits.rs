@@ -11,11 +11,10 @@
 //!
 //! **Invariant:** what an interrupt has ended is not said of the thread that ran then.
 
-use super::run_queue::share;
-use super::{json, missing};
+use super::{json, missing, share, written};
 use crate::failure::{Failure, failed};
 use crate::input::{self, OpenedInput};
-use crate::options::reading::{Percent, ReportOptions};
+use crate::options::reading::ReportOptions;
 use crate::picture;
 use crate::stderr::{visible, write_stderr};
 use pmux::profile::{
@@ -27,19 +26,9 @@ use std::io::{self, Write};
 
 /// Which table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum WaitTable {
+enum WaitTable {
     Locks,
     Wakers,
-}
-
-impl WaitTable {
-    pub(super) fn of(options: &ReportOptions) -> Option<Self> {
-        match (options.locks, options.wakers) {
-            (true, _) => Some(Self::Locks),
-            (_, true) => Some(Self::Wakers),
-            _ => None,
-        }
-    }
 }
 
 /// A thread by its name, and where it was. Without a function: an interrupt, or what is not known.
@@ -232,7 +221,7 @@ fn by_pair(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<(Pair, WaitSum)> {
 }
 
 /// Those that waited longest first.
-fn in_order<K: Ord>(sums: HashMap<K, WaitSum>) -> Vec<(K, WaitSum)> {
+pub(super) fn in_order<K: Ord>(sums: impl IntoIterator<Item = (K, WaitSum)>) -> Vec<(K, WaitSum)> {
     let mut list: Vec<_> = sums.into_iter().collect();
     pmux::order::sort_by(&mut list, |(one, of_one), (other, of_other)| {
         of_other.total_ns.cmp(&of_one.total_ns).then_with(|| one.cmp(other))
@@ -267,13 +256,14 @@ pub(super) fn read<S: Sink>(
 ///
 /// # Errors
 /// A text for the user and the exit status.
-pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions) -> Result<(), Failure> {
+pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Failure> {
+    let table = if options.locks { WaitTable::Locks } else { WaitTable::Wakers };
     let mut links = WaitLinks::new(options.part.wanted());
     let (profile, mut notes) = read(opened, options, &mut links, (WaitLinks::has_waits, "waits", "offcpu-time"))?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let mut stacks = Stacks::new(&profile, &symbols);
-    let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
+    let least_percent = options.percent_limit.unwrap_or_default();
     let mut rows = Rows::default();
     match table {
         WaitTable::Locks => {
@@ -302,7 +292,7 @@ pub(super) fn printed(
     print: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let written = if options.json {
+    let printed = if options.json {
         let mut object = object();
         object["lost"] = json::losses(&profile.losses);
         object["notes"] = json!(notes);
@@ -310,12 +300,7 @@ pub(super) fn printed(
     } else {
         print(&mut out)
     };
-    match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(failed(format!("the report can't be written: {error}")));
-        }
-        _ => {}
-    }
+    written(printed.and_then(|()| out.flush()), "the report")?;
     if !options.json {
         notes.iter().for_each(|note| write_stderr(&format!("pmux: {note}")));
     }
@@ -330,8 +315,14 @@ struct Rows {
     json: Vec<Json>,
 }
 
-/// So many who waited or woke are named in a line.
+/// So many are named in a line.
 const NAMED: usize = 2;
+
+/// The first names, and how many more there are.
+pub(super) fn first_of(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().checked_sub(NAMED).filter(|more| *more > 0).map(|more| format!("{more} more"));
+    names.take(NAMED).chain(more).collect::<Vec<_>>().join(", ")
+}
 
 impl Rows {
     fn take_locks(
@@ -344,13 +335,7 @@ impl Rows {
         for row in locks {
             let Some(numbers) = self.numbers(row.sum, least_percent) else { continue };
             let (waiters, wakers) = (in_order(row.waiters), in_order(row.wakers));
-            let several = |parties: &[(Party, WaitSum)]| {
-                let mut names: Vec<String> = parties.iter().take(NAMED).map(|(party, _)| party.text()).collect();
-                if parties.len() > NAMED {
-                    names.push(format!("{} more", parties.len() - NAMED));
-                }
-                names.join(", ")
-            };
+            let several = |parties: &[(Party, WaitSum)]| first_of(parties.iter().map(|(party, _)| party.text()));
             let address = (row.address != 0).then(|| format!("{:#x}", row.address));
             let symbol = row.place.filter(|_| row.address != 0).and_then(&mut variable);
             let symbol = symbol.map(|(name, offset)| (visible(&name), offset));

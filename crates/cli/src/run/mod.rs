@@ -7,7 +7,7 @@
 mod container;
 mod explained;
 
-use crate::failure::{Failure, failed, failure};
+use crate::failure::{Failure, ended, failed, failure};
 use crate::foreground::{pass_on, waiter};
 use crate::options::exit_status;
 use crate::options::run::RunOptions;
@@ -34,8 +34,7 @@ const NO_MEMORY: Duration = Duration::from_millis(10);
 
 /// Runs `pmux run` and returns the exit status.
 pub(crate) fn run(options: &RunOptions) -> u8 {
-    let ran = if options.container { answer_for_container(options) } else { run_command(options) };
-    ran.unwrap_or_else(|(text, status)| report_error(&text, status))
+    ended(if options.container { answer_for_container(options) } else { run_command(options) })
 }
 
 fn run_command(options: &RunOptions) -> Result<u8, Failure> {

@@ -88,8 +88,6 @@ impl Fields {
 /// What `-F` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FieldSelection {
-    /// Nothing: what is usual.
-    Usual,
     /// These.
     These(Fields),
     /// What is usual with these and without those.
@@ -97,12 +95,14 @@ pub(super) enum FieldSelection {
 }
 
 impl FieldSelection {
+    const USUAL: Self = Self::Changed { with: Fields(0), without: Fields(0) };
+
     /// Reads what was typed.
     ///
     /// # Errors
     /// A text for the user.
     pub(super) fn parse(text: Option<&str>) -> Result<Self, String> {
-        let Some(text) = text else { return Ok(Self::Usual) };
+        let Some(text) = text else { return Ok(Self::USUAL) };
         let named = |word: &str| {
             let found = NAMES.iter().find(|(name, _)| *name == word).map(|(_, field)| Fields(*field as u32));
             found.ok_or_else(|| {
@@ -136,7 +136,6 @@ impl FieldSelection {
     /// The fields of an event; without those that were not recorded and would be a number all the same.
     pub(super) fn of(self, event: &EventInfo) -> Fields {
         let fields = match self {
-            Self::Usual => Fields::usual(event),
             Self::These(fields) => fields,
             Self::Changed { with, without } => Fields((Fields::usual(event).0 | with.0) & !without.0),
         };
@@ -150,20 +149,15 @@ mod tests {
 
     #[test]
     fn what_is_asked_for() {
-        assert_eq!(FieldSelection::parse(None), Ok(FieldSelection::Usual));
-        assert_eq!(
-            FieldSelection::parse(Some("comm, tid")),
-            Ok(FieldSelection::These(Fields::of(&[Field::Comm, Field::Tid])))
-        );
-        assert!(
-            FieldSelection::parse(Some("comm,nope"))
-                .is_err_and(|error| error.contains("\"nope\"") && error.contains("symoff"))
-        );
-        assert!(FieldSelection::parse(Some("comm,+ip")).is_err());
-        assert!(FieldSelection::parse(Some(",")).is_err());
-        let changed = FieldSelection::parse(Some("+addr,-comm"));
+        let parse = FieldSelection::parse;
+        let these = |fields: &[Field]| Ok(FieldSelection::These(Fields::of(fields)));
+        assert_eq!(parse(None), Ok(FieldSelection::USUAL));
+        assert_eq!(parse(Some("comm, tid")), these(&[Field::Comm, Field::Tid]));
+        assert!(parse(Some("comm,nope")).is_err_and(|error| error.contains("\"nope\"") && error.contains("symoff")));
+        assert!(parse(Some("comm,+ip")).is_err());
+        assert!(parse(Some(",")).is_err());
+        let changed = parse(Some("+addr,-comm"));
         assert!(matches!(changed, Ok(FieldSelection::Changed { with, .. }) if with.has(Field::Address)));
-        let last = FieldSelection::parse(Some("brstack,srcline"));
-        assert_eq!(last, Ok(FieldSelection::These(Fields::of(&[Field::Branches, Field::SourceLine]))));
+        assert_eq!(parse(Some("brstack,srcline")), these(&[Field::Branches, Field::SourceLine]));
     }
 }

@@ -155,7 +155,17 @@ impl Cache {
     ) {
         let Self { fields, form, .. } = *self;
         if self.has_inlined(shows_inlined) {
-            push_inlined(profile, symbols, (address, frame), fields, out);
+            // A line for each function that was inlined there, the innermost first, with the address of the frame.
+            let places = symbols.lines_of(profile, frame);
+            for place in places.split_last().map_or(&[][..], |(_, inlined)| inlined) {
+                out.push('\t');
+                hex16(out, address);
+                let _ = write!(out, " {} (inlined)", visible(place.function.as_deref().unwrap_or("?")));
+                if fields.has(Field::SourceLine) {
+                    out.push_str(&source_line(place).unwrap_or_default());
+                }
+                out.push('\n');
+            }
         }
         if form == Form::Call {
             out.push('\t');
@@ -163,22 +173,15 @@ impl Cache {
         }
         push_function(profile, symbols, frame, fields, out);
         if fields.has(Field::SourceLine) {
-            let level = if form == Form::Call && shows_inlined { Level::Outermost } else { Level::Innermost };
-            push_source(profile, symbols, frame, level, out);
+            let places = symbols.lines_of(profile, frame);
+            // Where what was inlined has lines of its own, that of the function that the frame is named by; otherwise the innermost one.
+            let place = if form == Form::Call && shows_inlined { places.last() } else { places.first() };
+            push_source(profile, frame, place, out);
         }
         if form == Form::Call {
             out.push('\n');
         }
     }
-}
-
-/// Which of the functions that a frame is in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
-    /// The innermost one, which may be inlined.
-    Innermost,
-    /// The one that the frame is named by.
-    Outermost,
 }
 
 /// Appends what stands behind an address.
@@ -203,9 +206,7 @@ fn push_function(profile: &Profile, symbols: &mut Symbols, frame: FrameId, field
 }
 
 /// Appends the source of a frame, in a line of its own; where it is not known, the program and the address.
-fn push_source(profile: &Profile, symbols: &mut Symbols, frame: FrameId, level: Level, out: &mut String) {
-    let places = symbols.lines_of(profile, frame);
-    let place = if level == Level::Innermost { places.first() } else { places.last() };
+fn push_source(profile: &Profile, frame: FrameId, place: Option<&CodeFrame>, out: &mut String) {
     if let Some(line) = place.and_then(source_line) {
         out.push_str(&line);
         return;
@@ -220,25 +221,4 @@ fn source_line(place: &CodeFrame) -> Option<String> {
     let file = place.file.as_deref()?;
     let file = file.rsplit_once('/').map_or(file, |(_, name)| name);
     Some(format!("\n  {}:{}", visible(file), place.line?))
-}
-
-/// What was inlined where a frame is: a line for each function, the innermost first, with the address of the frame.
-fn push_inlined(
-    profile: &Profile,
-    symbols: &mut Symbols,
-    (address, frame): (u64, FrameId),
-    fields: Fields,
-    out: &mut String,
-) {
-    let places = symbols.lines_of(profile, frame);
-    let Some((_, inlined)) = places.split_last() else { return };
-    for place in inlined {
-        out.push('\t');
-        hex16(out, address);
-        let _ = write!(out, " {} (inlined)", visible(place.function.as_deref().unwrap_or("?")));
-        if fields.has(Field::SourceLine) {
-            out.push_str(&source_line(place).unwrap_or_default());
-        }
-        out.push('\n');
-    }
 }

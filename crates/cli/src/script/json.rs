@@ -11,11 +11,11 @@
 //!
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
 
-use super::lines::LONGEST_WAIT;
+use super::lines::{LONGEST_WAIT, is_shown};
 use super::{Out, Resolvers, branches, registers};
 use crate::options::reading::ScriptOptions;
 use pmux::profile::formats::FieldValue;
-use pmux::profile::records::{CommCause, Record, Regs, SwitchDirection};
+use pmux::profile::records::{CommCause, Mmap, Mmap2, Record, Regs, SwitchDirection};
 use pmux::profile::{Detail, FrameId, Happening, Profile, Sample, Sink, ThreadId};
 use serde_json::{Map, Value as Json, json};
 use std::ops::ControlFlow;
@@ -167,42 +167,36 @@ impl Sink for JsonLines {
     }
 
     fn happening(&mut self, profile: &Profile, happening: &Happening<'_>) -> ControlFlow<()> {
-        let options = &self.options;
+        if !is_shown(&self.options, happening.record) {
+            return ControlFlow::Continue(());
+        }
         let text = |bytes: &[u8]| json!(String::from_utf8_lossy(bytes));
-        let start = |kind| head(kind, profile, happening.thread, happening.cpu, happening.time_ns);
         let way = |way: SwitchDirection| match way {
             SwitchDirection::In => json!("in"),
             SwitchDirection::Out => json!("out"),
             SwitchDirection::OutPreempted => json!("out_preempted"),
         };
         let (kind, more) = match happening.record {
-            Record::Comm(comm) if options.show_task_events => {
+            Record::Comm(comm) => {
                 ("comm", vec![("name", text(comm.comm)), ("exec", json!(comm.cause == CommCause::Exec))])
             }
-            Record::Fork(task) if options.show_task_events => {
-                ("fork", vec![("parent_pid", json!(task.ppid)), ("parent_tid", json!(task.ptid))])
+            Record::Fork(task) => ("fork", vec![("parent_pid", json!(task.ppid)), ("parent_tid", json!(task.ptid))]),
+            Record::Exit(_) => ("exit", Vec::new()),
+            Record::Mmap(Mmap { addr, len, pgoff, filename, .. })
+            | Record::Mmap2(Mmap2 { addr, len, pgoff, filename, .. }) => {
+                let (start, bytes) = (json!(addr), json!(len));
+                ("mmap", vec![("start", start), ("bytes", bytes), ("offset", json!(pgoff)), ("path", text(filename))])
             }
-            Record::Exit(_) if options.show_task_events => ("exit", Vec::new()),
-            Record::Mmap(map) if options.show_mmap_events => {
-                ("mmap", mapping(map.addr, map.len, map.pgoff, text(map.filename)))
-            }
-            Record::Mmap2(map) if options.show_mmap_events => {
-                ("mmap", mapping(map.addr, map.len, map.pgoff, text(map.filename)))
-            }
-            Record::Switch(direction) if options.show_switch_events => ("switch", vec![("way", way(*direction))]),
-            Record::SwitchCpuWide(switch) if options.show_switch_events => {
+            Record::Switch(direction) => ("switch", vec![("way", way(*direction))]),
+            Record::SwitchCpuWide(switch) => {
                 ("switch", vec![("way", way(switch.direction)), ("other_tid", json!(switch.next_prev_tid))])
             }
-            Record::Lost(lost) if options.show_lost_events => ("lost", vec![("records", json!(lost.lost))]),
-            Record::LostSamples(lost) if options.show_lost_events => ("lost", vec![("samples", json!(lost.lost))]),
+            Record::Lost(lost) => ("lost", vec![("records", json!(lost.lost))]),
+            Record::LostSamples(lost) => ("lost", vec![("samples", json!(lost.lost))]),
             _ => return ControlFlow::Continue(()),
         };
-        let mut object = start(kind);
+        let mut object = head(kind, profile, happening.thread, happening.cpu, happening.time_ns);
         object.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
         self.put(profile, Waiting { object, stack: None })
     }
-}
-
-fn mapping(start: u64, bytes: u64, offset: u64, path: Json) -> Vec<(&'static str, Json)> {
-    vec![("start", json!(start)), ("bytes", json!(bytes)), ("offset", json!(offset)), ("path", path)]
 }

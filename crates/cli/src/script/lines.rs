@@ -8,7 +8,7 @@ use super::{Out, Resolvers, WRITTEN_BYTES, branches, memory, registers};
 use crate::options::reading::ScriptOptions;
 use crate::stderr::visible;
 use pmux::abi::SampleFormat;
-use pmux::profile::records::{CommCause, Record, SwitchDirection};
+use pmux::profile::records::{CommCause, Mmap, Mmap2, Record, SwitchDirection};
 use pmux::profile::{Detail, EventInfo, Happening, ModuleKind, Profile, Sample, Sink};
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -140,15 +140,16 @@ impl Lines {
         self.written = Instant::now();
         written
     }
+}
 
-    fn is_shown(&self, record: &Record<'_>) -> bool {
-        match record {
-            Record::Comm(_) | Record::Fork(_) | Record::Exit(_) => self.options.show_task_events,
-            Record::Mmap(_) | Record::Mmap2(_) => self.options.show_mmap_events,
-            Record::Switch(_) | Record::SwitchCpuWide(_) => self.options.show_switch_events,
-            Record::Lost(_) | Record::LostSamples(_) => self.options.show_lost_events,
-            _ => false,
-        }
+/// Whether what is no sample is asked for.
+pub(super) fn is_shown(options: &ScriptOptions, record: &Record<'_>) -> bool {
+    match record {
+        Record::Comm(_) | Record::Fork(_) | Record::Exit(_) => options.show_task_events,
+        Record::Mmap(_) | Record::Mmap2(_) => options.show_mmap_events,
+        Record::Switch(_) | Record::SwitchCpuWide(_) => options.show_switch_events,
+        Record::Lost(_) | Record::LostSamples(_) => options.show_lost_events,
+        _ => false,
     }
 }
 
@@ -195,11 +196,6 @@ pub(super) fn hex16(out: &mut String, number: u64) {
     out.extend((0..digits).rev().map(|place| char::from(digit(place))));
 }
 
-/// Whether a byte may be of a control character.
-fn is_odd(byte: u8) -> bool {
-    !(0x20..0x7f).contains(&byte)
-}
-
 impl Sink for Lines {
     fn wants(&self) -> Detail {
         Detail::Addresses
@@ -231,7 +227,8 @@ impl Sink for Lines {
                     let symbols = &mut known.symbols;
                     let from = out.len();
                     format.print(raw, &mut |address| symbols.kernel_function(profile, address), out);
-                    if out[from..].bytes().any(is_odd) {
+                    // A byte of a control character may be among them.
+                    if out[from..].bytes().any(|byte| !(0x20..0x7f).contains(&byte)) {
                         let shown = visible(&out[from..]);
                         out.truncate(from);
                         out.push_str(&shown);
@@ -288,7 +285,7 @@ impl Sink for Lines {
     }
 
     fn happening(&mut self, profile: &Profile, happening: &Happening<'_>) -> ControlFlow<()> {
-        if !self.is_shown(happening.record) {
+        if !is_shown(&self.options, happening.record) {
             return ControlFlow::Continue(());
         }
         self.prepare(profile);
@@ -312,13 +309,12 @@ impl Sink for Lines {
                 let what = if matches!(happening.record, Record::Fork(_)) { "FORK" } else { "EXIT" };
                 writeln!(out, "PERF_RECORD_{what}({}:{}):({}:{})", task.pid, task.tid, task.ppid, task.ptid)
             }
-            Record::Mmap(map) => {
-                let text = mapped((map.pid, map.tid), [map.addr, map.len, map.pgoff], map.filename);
-                writeln!(out, "PERF_RECORD_MMAP {text}")
-            }
-            Record::Mmap2(map) => {
-                let text = mapped((map.pid, map.tid), [map.addr, map.len, map.pgoff], map.filename);
-                writeln!(out, "PERF_RECORD_MMAP2 {text}")
+            Record::Mmap(Mmap { pid, tid, addr, len, pgoff, filename, .. })
+            | Record::Mmap2(Mmap2 { pid, tid, addr, len, pgoff, filename, .. }) => {
+                let what = if matches!(happening.record, Record::Mmap(_)) { "MMAP" } else { "MMAP2" };
+                let (pid, tid) = (pid.cast_signed(), tid.cast_signed());
+                let name = visible(&String::from_utf8_lossy(filename));
+                writeln!(out, "PERF_RECORD_{what} {pid}/{tid}: [{addr:#x}({len:#x}) @ {pgoff:#x}]: {name}")
             }
             Record::Switch(way) => writeln!(out, "PERF_RECORD_SWITCH {}", way_text(*way)),
             Record::SwitchCpuWide(switch) => {
@@ -340,12 +336,6 @@ pub(super) fn weight(event: &EventInfo, sample: &Sample<'_>) -> Option<u64> {
     let weight = sample.fields.weight?;
     let has_parts = event.attr.sample.contains(SampleFormat::WEIGHT_STRUCT);
     Some(if has_parts { u64::from(weight.parts().0) } else { weight.0 })
-}
-
-/// What was mapped, by which thread.
-fn mapped((pid, tid): (u32, u32), [start, bytes, offset]: [u64; 3], path: &[u8]) -> String {
-    let (pid, tid, name) = (pid.cast_signed(), tid.cast_signed(), visible(&String::from_utf8_lossy(path)));
-    format!("{pid}/{tid}: [{start:#x}({bytes:#x}) @ {offset:#x}]: {name}")
 }
 
 fn way_text(way: SwitchDirection) -> &'static str {

@@ -18,7 +18,7 @@ use crate::input::{self, OpenedInput};
 use crate::options::exit_status::SUCCESS;
 use crate::options::reading::ScriptOptions;
 use crate::picture;
-use crate::report::missing;
+use crate::report::{missing, written};
 use crate::stderr::write_stderr;
 use fields::FieldSelection;
 use json::JsonLines;
@@ -131,11 +131,8 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
     if out.error.is_none() {
         let _ = out.write();
     }
-    match out.error {
-        // Who reads the output has seen enough.
-        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-        Some(error) => return Err(failed(format!("the lines can't be written: {error}"))),
-        None => {}
+    if let Some(error) = out.error {
+        return written(Err(error), "the lines");
     }
     // A recording without samples has no lines; a part of one without any is a mistake.
     let matches = if wanted.is_part() && !out.has_written {

@@ -8,35 +8,15 @@ use super::names::Names;
 use super::plan::Plan;
 use super::process_tree::{Exit, Process, ProcessTreeReport};
 use super::report::{EventColumn, Row, RowScope, ThreadName, Value, sort_threads};
-use crate::options::stat_rules::StatTarget;
+use super::run::StatRun;
+use crate::options::target::TargetSpec;
 use pmux::{Counters, Estimate, Nanos, ProcessTree, Reading, ReasonKind, Snapshot};
 use std::collections::HashMap;
-
-/// How rows are put together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Aggregation {
-    /// One row for each event (and cgroup).
-    All,
-    /// A row for each CPU.
-    PerCpu,
-    /// A row for each thread.
-    PerThread,
-}
 
 /// The counters of one part of the plan, with what was read.
 pub(crate) struct Taken<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) snapshot: Snapshot,
-}
-
-/// How readings become rows.
-pub(crate) struct RowLayout<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) aggregation: Aggregation,
-    /// What threads are called.
-    pub(crate) names: &'a Names,
-    /// The CPUs that have rows with [`Aggregation::PerCpu`], also where nothing could be opened on them.
-    pub(crate) cpus: &'a [u32],
 }
 
 /// One row before it is judged.
@@ -79,17 +59,21 @@ fn higher(a: Reading, b: Reading) -> Reading {
     }
 }
 
-/// Lays the readings of all parts (in the plan's order) out as rows, in printing order.
-pub(crate) fn rows(layout: &RowLayout<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Vec<ThreadName>) {
-    let plan = layout.plan;
+/// Lays the readings of all parts (in the plan's order) out as rows, in printing order: one for each event and cgroup, and each CPU (`-A`)
+/// or thread (`--per-thread`).
+pub(crate) fn rows(run: &StatRun<'_>, names: &Names, taken: &[Taken<'_>]) -> (Vec<Row>, Vec<ThreadName>) {
+    let (plan, per_cpu, per_thread) = (run.plan, run.options.no_aggr, run.options.per_thread);
     let mut threads: Vec<ThreadName> = Vec::new();
     let mut index: HashMap<i32, usize> = HashMap::new();
     let mut index_of = |tid: i32| {
         *index.entry(tid).or_insert_with(|| {
-            threads.push(ThreadName { comm: layout.names.of(tid), tid });
+            threads.push(ThreadName { comm: names.of(tid), tid });
             threads.len() - 1
         })
     };
+    // The CPUs that have rows, also where nothing could be opened on them.
+    let cpus: Vec<Option<u32>> =
+        if per_cpu { plan.rows_of_cpus(run.session).into_iter().map(Some).collect() } else { vec![None] };
     let mut sums = RowSums::default();
     for (part, taken) in plan.parts.iter().zip(taken) {
         for (local, &event) in part.columns.iter().enumerate() {
@@ -98,19 +82,19 @@ pub(crate) fn rows(layout: &RowLayout<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Ve
                 |scope, reading| sums.add(RowSum { event, scope, reading, refused_for }, &plan.columns[event]);
             for row in &taken.snapshot.rows {
                 let reading = row.readings.get(local).copied().unwrap_or(Reading::Refused);
-                if reading == Reading::Elsewhere && layout.aggregation == Aggregation::PerCpu {
+                if reading == Reading::Elsewhere && per_cpu {
                     continue;
                 }
                 let scope = RowScope {
-                    cpu: row.who.cpu.filter(|_| layout.aggregation == Aggregation::PerCpu),
-                    thread: row.who.thread.filter(|_| layout.aggregation == Aggregation::PerThread).map(&mut index_of),
+                    cpu: row.who.cpu.filter(|_| per_cpu),
+                    thread: row.who.thread.filter(|_| per_thread).map(&mut index_of),
                     cgroup: row.who.cgroup.and_then(|local| part.cgroups.get(local).copied()),
                 };
                 add(scope, reading);
             }
-            if refused_for.is_some() {
-                // Where nothing at all could be opened there is no reading either.
-                layout.places(&part.cgroups).into_iter().for_each(|scope| add(scope, Reading::Refused));
+            if refused_for.is_some() && !per_thread {
+                // Where nothing at all could be opened there is no reading either. Threads have rows in any case.
+                places(&cpus, &part.cgroups).into_iter().for_each(|scope| add(scope, Reading::Refused));
             }
         }
     }
@@ -131,9 +115,9 @@ pub(crate) fn rows(layout: &RowLayout<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Ve
     for (part, _) in plan.parts.iter().zip(taken).filter(|(_, taken)| !taken.counters.is_settled()) {
         part.columns.iter().for_each(|&event| doubt_zero(&mut rows, event));
     }
-    if layout.aggregation == Aggregation::PerThread {
+    if per_thread {
         sort_threads(&mut rows);
-        if matches!(plan.target, StatTarget::Cpus { .. }) {
+        if matches!(plan.target, TargetSpec::Cpus(_)) {
             // Of all threads of a machine, those that did nothing are many.
             rows.retain(|row| row.value.raw() != Some(0.0) && row.value != Value::NotCounted { enabled_ns: 0 });
         }
@@ -141,22 +125,12 @@ pub(crate) fn rows(layout: &RowLayout<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Ve
     (rows, threads)
 }
 
-impl RowLayout<'_> {
-    /// Where an event that was refused everywhere stands.
-    fn places(&self, cgroups: &[usize]) -> Vec<RowScope> {
-        let cpus: Vec<Option<u32>> = match self.aggregation {
-            Aggregation::PerCpu => self.cpus.iter().copied().map(Some).collect(),
-            // Threads have rows in any case.
-            Aggregation::PerThread => return Vec::new(),
-            Aggregation::All => vec![None],
-        };
-        let cgroups: Vec<Option<usize>> =
-            if cgroups.is_empty() { vec![None] } else { cgroups.iter().copied().map(Some).collect() };
-        let cgroups = &cgroups;
-        cpus.into_iter()
-            .flat_map(|cpu| cgroups.iter().map(move |&cgroup| RowScope { cpu, thread: None, cgroup }))
-            .collect()
-    }
+/// Where an event that was refused everywhere stands.
+fn places(cpus: &[Option<u32>], cgroups: &[usize]) -> Vec<RowScope> {
+    let cgroups: Vec<Option<usize>> =
+        if cgroups.is_empty() { vec![None] } else { cgroups.iter().copied().map(Some).collect() };
+    let cgroups = &cgroups;
+    cpus.iter().flat_map(|&cpu| cgroups.iter().map(move |&cgroup| RowScope { cpu, thread: None, cgroup })).collect()
 }
 
 /// Where threads came and went that are not counted, that the others have counted nothing is no count of 0.
@@ -188,7 +162,7 @@ pub(super) fn value(reading: Reading, refused_for: Option<ReasonKind>) -> Value 
 }
 
 /// The process tree as the formats want it. `whole` is what the command has counted as a whole.
-pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[String], exit: Exit) -> ProcessTreeReport {
+pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], command: &str, exit: Exit) -> ProcessTreeReport {
     let columns = &plan.parts[0].columns;
     let start = tree.processes.first().map_or(Nanos::ZERO, |root| root.started);
     let processes = tree
@@ -212,7 +186,7 @@ pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[Stri
             }
             Process {
                 parent: process.parent,
-                command: if index == 0 { words.join(" ") } else { process.command.clone() },
+                command: if index == 0 { command.to_owned() } else { process.command.clone() },
                 pid: process.pid,
                 threads: u32::try_from(process.threads).unwrap_or(u32::MAX),
                 start_ns: process.started.since(start).0,
@@ -261,12 +235,7 @@ mod tests {
 
     #[test]
     fn a_zero_of_some_threads_is_no_count_of_all() {
-        let row = |event, value| Row {
-            scope: RowScope { cpu: None, thread: None, cgroup: None },
-            event,
-            value,
-            deviation_pct: None,
-        };
+        let row = Row::all;
         let (none, some) = (Value::exact(0.0, 7), Value::exact(3.0, 7));
         let mut rows =
             [row(0, none), row(0, none), row(1, none), row(1, some), row(2, Value::NotSupported), row(3, none)];

@@ -4,21 +4,22 @@
 //!
 //! **Invariant:** nothing is waited for here.
 
-use super::assemble::{self, Aggregation, RowLayout, Taken};
+use super::assemble::{self, Taken};
 use super::mux;
 use super::names::Names;
 use super::process_tree::Exit;
 use super::regions;
 use super::remarks;
 use super::report::{Note, ReportPeriod, Row, StatReport, Value};
-use super::run::{ENDS, StatRun};
+use super::run::StatRun;
 use super::windows;
 use crate::failure::{Failure, failure};
 use crate::options::control::Delay;
-use crate::options::stat_rules::StatTarget;
+use crate::options::target::TargetSpec;
+use crate::sampling::EventEndWatch;
 use pmux::units::nanos;
-use pmux::wait::Waiter;
-use pmux::{Counters, EventEnds, ExitedChild, RegionTable, Running, Snapshot};
+use pmux::{Counters, ExitedChild, RegionTable, Running, Snapshot};
+use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
@@ -42,9 +43,9 @@ pub(crate) struct Live {
     /// How the command ended, and how long after [`Live::started`].
     pub(crate) ended: Option<(Duration, ExitedChild)>,
     /// Tells of tasks whose events an exec has ended.
-    pub(crate) ends: EventEnds,
+    pub(crate) ends: EventEndWatch,
     /// Whether that was said.
-    ends_reported: bool,
+    pub(super) ends_reported: bool,
     /// The signal that asked for the end.
     pub(crate) signal: Option<i32>,
     /// Whether `--timeout` has ended it.
@@ -53,55 +54,18 @@ pub(crate) struct Live {
     pub(crate) silent: bool,
     /// How many intervals were printed.
     pub(crate) intervals: u64,
-    last: Vec<Snapshot>,
-    last_at: Duration,
-    reported: Vec<Note>,
+    /// What was read at the end of the last interval, or before it began, and when that was.
+    pub(super) last: Vec<Snapshot>,
+    pub(super) last_at: Duration,
+    pub(super) reported: Vec<Note>,
     /// For how long the service had been away when it began, and when the last interval ended.
-    gaps: (Duration, Duration),
-    names: Names,
+    pub(super) gaps: (Duration, Duration),
+    pub(super) names: Names,
     /// What the regions of the command have cost, where that is asked for.
     pub(crate) regions: Option<RegionTable>,
 }
 
 impl Live {
-    /// A measurement that has just begun. `zero` is what was read before, for intervals, and `gap` for how long the service had
-    /// been away by then.
-    pub(crate) fn new(
-        counters: Vec<Counters>,
-        child: Option<Running>,
-        ends: EventEnds,
-        started: Instant,
-        (zero, gap): (Vec<Snapshot>, Duration),
-        names: Names,
-    ) -> Self {
-        Self {
-            counters,
-            child,
-            started,
-            counting: true,
-            ended: None,
-            ends,
-            ends_reported: false,
-            signal: None,
-            timed_out: false,
-            silent: false,
-            intervals: 0,
-            last: zero,
-            last_at: Duration::ZERO,
-            reported: Vec::new(),
-            gaps: (gap, gap),
-            names,
-            regions: None,
-        }
-    }
-
-    /// Looks which tasks have lost their events, and watches the others on.
-    pub(crate) fn look_for_ends(&mut self, waiter: &mut Waiter) {
-        self.ends.look();
-        waiter.forget(ENDS);
-        self.ends.fds().for_each(|fd| waiter.watch(fd, ENDS));
-    }
-
     fn read(&mut self, run: &StatRun<'_>) -> Vec<Snapshot> {
         let snapshots: Vec<_> = self.counters.iter().map(Counters::read).collect();
         if run.options.per_thread {
@@ -138,7 +102,7 @@ impl Live {
         let gap = run.session.service_gap();
         report.notes.extend(remarks::service_gap(run.session, gap.saturating_sub(self.gaps.1)));
         self.gaps.1 = gap;
-        report.notes.extend(self.lost_to_exec(run));
+        report.notes.extend(self.lost_to_exec());
         self.last = now;
         self.last_at = at;
         self.intervals += 1;
@@ -149,21 +113,14 @@ impl Live {
     fn report(&self, run: &StatRun<'_>, snapshots: Vec<Snapshot>, elapsed: Duration) -> StatReport {
         let taken: Vec<_> =
             self.counters.iter().zip(snapshots).map(|(counters, snapshot)| Taken { counters, snapshot }).collect();
-        let aggregation = match (run.options.no_aggr, run.options.per_thread) {
-            (true, _) => Aggregation::PerCpu,
-            (_, true) => Aggregation::PerThread,
-            _ => Aggregation::All,
-        };
-        let cpus = run.plan.rows_of_cpus(run.session);
-        let layout = RowLayout { plan: run.plan, aggregation, names: &self.names, cpus: &cpus };
-        let (mut rows, threads) = assemble::rows(&layout, &taken);
+        let (mut rows, threads) = assemble::rows(run, &self.names, &taken);
         let is_wall_time = |row: &&mut Row| run.plan.columns[row.event].is_wall_time() && row.value.raw().is_some();
         for row in rows.iter_mut().filter(is_wall_time) {
             // The same time as the one under the table.
             row.value = Value::exact(nanos(elapsed) as f64, nanos(elapsed));
         }
         if !self.ends.ended().is_empty() {
-            let at_least = if matches!(run.plan.target, StatTarget::Command(_)) { EXEC_NS } else { 0 };
+            let at_least = if run.plan.target == TargetSpec::Command { EXEC_NS } else { 0 };
             rows.iter_mut().for_each(|row| row.value = row.value.until_its_end(at_least));
         }
         let mut events = run.plan.columns.clone();
@@ -177,21 +134,17 @@ impl Live {
         }
         StatReport {
             shows_help: run.options.verbose > 0,
-            measured: run.plan.measured.clone(),
-            period: ReportPeriod::Whole,
+            measured: run.plan.target.clone(),
+            command: run.options.command.join(OsStr::new(" ")).to_string_lossy().into_owned(),
             events,
             threads,
             cgroups: run.plan.cgroups.clone(),
             // What was never switched on needs one reason, not one for each event.
-            notes: remarks::notes(run, &taken, if self.counting { &rows } else { &[] }, self.ends.ended()),
+            notes: remarks::notes(run, &taken, if self.counting { &rows } else { &[] }, &self.ends),
             rows,
             elapsed_ns: nanos(elapsed),
-            elapsed_error_ns: None,
-            user_ns: None,
-            system_ns: None,
             runs: 1,
-            tree: None,
-            regions: Vec::new(),
+            ..StatReport::default()
         }
     }
 
@@ -201,7 +154,7 @@ impl Live {
     /// # Errors
     /// A text for the user and the exit status.
     pub(crate) fn end(&mut self, run: &StatRun<'_>) -> Result<(Option<StatReport>, Option<StatReport>), Failure> {
-        let command = matches!(run.plan.target, StatTarget::Command(_));
+        let command = run.plan.target == TargetSpec::Command;
         let tree = if run.options.tree { self.counters[0].tree().map_err(|error| failure(&error))? } else { None };
         let snapshots = self.read(run);
         let elapsed = match &self.ended {
@@ -222,9 +175,7 @@ impl Live {
                 (_, Some(signal)) => Exit::Signal(signal),
                 _ => Exit::Unknown,
             };
-            let words: Vec<_> =
-                run.command().unwrap_or_default().iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            let mut drawn = assemble::tree(run.plan, &tree, &whole.rows, &words, exit);
+            let mut drawn = assemble::tree(run.plan, &tree, &whole.rows, &whole.command, exit);
             if !self.counting {
                 let values = drawn.processes.iter_mut().flat_map(|process| &mut process.values);
                 let open = values.filter(|value| **value != Value::NotSupported);
@@ -239,7 +190,7 @@ impl Live {
         }
         let mut closing = self.closing(run);
         if whole.rows.iter().any(|row| row.value.raw().is_some()) {
-            closing.extend(self.lost_to_exec(run));
+            closing.extend(self.lost_to_exec());
             let whole_life = run.options.delay.is_none()
                 && run.options.control.is_none()
                 && !run.options.no_inherit
@@ -274,9 +225,9 @@ impl Live {
     }
 
     /// That an exec has ended the events of a task, once.
-    fn lost_to_exec(&mut self, run: &StatRun<'_>) -> Option<Note> {
-        let ended = !self.ends.ended().is_empty() && !std::mem::replace(&mut self.ends_reported, true);
-        ended.then(|| remarks::lost_to_exec(&run.plan.target, self.ends.ended()))
+    fn lost_to_exec(&mut self) -> Option<Note> {
+        let note = remarks::lost_to_exec(&self.ends)?;
+        (!std::mem::replace(&mut self.ends_reported, true)).then_some(note)
     }
 
     /// What has to be said of how it ended.

@@ -28,7 +28,7 @@ use crate::foreground::waiter;
 use crate::options::exit_status;
 use crate::options::stat::StatOptions;
 use crate::options::timec::TimecOptions;
-use crate::stderr::{report_error, write_stderr};
+use crate::stderr::write_stderr;
 use mean::Mean;
 use output::{StatOutput, State};
 use plan::Plan;
@@ -84,7 +84,7 @@ fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
             status
         }
     };
-    Ok(if output.state() == State::Good { status } else { exit_status::FAILED })
+    Ok(if output.state == State::Good { status } else { exit_status::FAILED })
 }
 
 /// Measures once.
@@ -98,7 +98,7 @@ fn for_ever(output: &mut StatOutput, measure: &mut Measure<'_>) -> Result<u8, Fa
         if first || !outcome.interrupted {
             outcome.report.iter().for_each(|report| output.write(report));
         }
-        if outcome.interrupted || output.state() == State::Lost {
+        if outcome.interrupted || output.state == State::Lost {
             return Ok(outcome.status);
         }
         first = false;
@@ -136,19 +136,14 @@ fn several(runs: u32, output: &mut StatOutput, measure: &mut Measure<'_>) -> Res
 /// Runs `pmux timec` and returns the exit status.
 pub(crate) fn timec(options: &TimecOptions) -> u8 {
     let TimecOptions { events, json, shared, command } = options.clone();
-    let options = StatOptions { events, json, shared, command, ..Default::default() };
-    let measured = || {
+    let options = &StatOptions { events, json, shared, command, ..Default::default() };
+    let measured = || -> Result<u8, Failure> {
         let session = crate::session::open(&options.shared, None).map_err(|error| failed(error_message(&error)))?;
-        let plan = Plan::new(&session, &options).map_err(failed)?;
-        let mut output = StatOutput::open(&options).map_err(failed)?;
+        let plan = Plan::new(&session, options).map_err(failed)?;
+        let mut output = StatOutput::open(options).map_err(failed)?;
         backend_line(&session).filter(|_| options.json).into_iter().for_each(|line| output.announce(line));
-        let run = StatRun {
-            session: &session,
-            options: &options,
-            plan: &plan,
-            counters_announced: OnceCell::new(),
-            control: RefCell::new(None),
-        };
+        let control = RefCell::new(None);
+        let run = StatRun { session: &session, options, plan: &plan, counters_announced: OnceCell::new(), control };
         let outcome = run.measure(&mut waiter()?, &mut output)?;
         let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         if options.json {
@@ -162,5 +157,5 @@ pub(crate) fn timec(options: &TimecOptions) -> u8 {
         let written = std::io::stderr().write_all(text.unwrap_or_default().as_bytes()).is_ok();
         Ok(if written { outcome.status } else { exit_status::FAILED })
     };
-    measured().unwrap_or_else(|(text, status)| report_error(&text, status))
+    ended(measured())
 }

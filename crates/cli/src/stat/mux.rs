@@ -5,7 +5,7 @@
 //! **Invariant:** time in which another program or the kernel had a counter is told, event by event.
 
 use super::plan::Plan;
-use super::report::{About, Note};
+use super::report::Note;
 use pmux::{Counters, Holder, Nanos, PmuCapacity};
 
 /// A smaller part of an event's turns, or less time, is what switching takes.
@@ -41,7 +41,7 @@ pub(super) fn contention(plan: &Plan, counters: &[Counters]) -> Vec<Note> {
             let share = contention.lost.0 as f64 / contention.wanted.0.max(1) as f64;
             if share >= SMALLEST_SHARE && contention.lost >= SMALLEST_LOSS {
                 let text = format!("for {:.1} % of its turns another program had its counter", share * 100.0);
-                notes.push(Note { about: About::Event(event), text, help: Vec::new() });
+                notes.push(Note::measurement(text).of(event));
             }
         }
     }

@@ -17,18 +17,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where reports go.
 pub(crate) struct StatOutput {
-    sink: ReportSink,
+    /// The file; without one it is standard error.
+    file: Option<File>,
     name: String,
     look: Look,
     /// Whether notes are written although their place is read by a program (`-v`).
     always_notes: bool,
-    state: State,
+    /// How writing went so far.
+    pub(super) state: State,
     announcement: Option<String>,
-}
-
-enum ReportSink {
-    Stderr,
-    File(File),
 }
 
 /// How writing went so far.
@@ -48,53 +45,43 @@ impl StatOutput {
     /// # Errors
     /// A text for the user.
     pub(crate) fn open(options: &StatOptions) -> Result<Self, String> {
-        let (mut sink, name) = match (&options.output, options.log_fd) {
+        let (file, name) = match (&options.output, options.log_fd) {
             (Some(path), _) => {
                 let mut how = OpenOptions::new();
                 how.create(true).write(true).append(options.append).truncate(!options.append);
                 let name = path.display().to_string();
-                let file = how.open(path).map_err(|error| cannot_write(&name, &error))?;
-                (ReportSink::File(file), name)
+                let mut file = how.open(path).map_err(|error| cannot_write(&name, &error))?;
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+                // Before anything is measured: a place that can't be written to is known in time.
+                file.write_all(format::started_on(now).as_bytes()).map_err(|error| cannot_write(&name, &error))?;
+                (Some(file), name)
             }
-            (None, Some(fd)) => (ReportSink::File(open_descriptor(fd)?), format!("descriptor {fd}")),
-            (None, None) => (ReportSink::Stderr, "standard error".to_owned()),
+            (None, Some(fd)) => (Some(open_descriptor(fd)?), format!("descriptor {fd}")),
+            (None, None) => (None, "standard error".to_owned()),
         };
-        if let (ReportSink::File(file), true) = (&mut sink, options.output.is_some()) {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            // Before anything is measured: a place that can't be written to is known in time.
-            file.write_all(format::started_on(now).as_bytes()).map_err(|error| cannot_write(&name, &error))?;
-        }
-        let terminal = match &sink {
-            ReportSink::Stderr => io::stderr().is_terminal(),
-            ReportSink::File(file) => file.is_terminal(),
-        };
+        let terminal = file.as_ref().map_or_else(|| io::stderr().is_terminal(), File::is_terminal);
         let destination = if terminal {
             Destination::Terminal(terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| usize::from(width.0)))
         } else {
             Destination::Other
         };
-        let wanted = options.format();
+        let (layout, columns) = options.format();
         let grouping = if options.no_big_num { Grouping::None } else { Grouping::Thousands };
         let no_color = std::env::var_os("NO_COLOR");
         let look = Look {
-            layout: wanted.layout,
-            columns: wanted.columns,
+            layout,
+            columns,
             tree: if options.verbose > 0 { format::TreeDetail::Complete } else { format::TreeDetail::Folded },
             style: Style::resolve(options.color, destination, no_color.as_deref(), grouping),
         };
-        Ok(Self { sink, name, look, always_notes: options.verbose > 0, state: State::Good, announcement: None })
-    }
-
-    /// How writing went so far.
-    pub(crate) fn state(&self) -> State {
-        self.state
+        Ok(Self { file, name, look, always_notes: options.verbose > 0, state: State::Good, announcement: None })
     }
 
     /// Writes one report. Notes that the layout has no place for go to standard error where that is another place, or
     /// where all are asked for (`-v`).
     pub(crate) fn write(&mut self, report: &StatReport) {
         let text = format::compose(report, &self.look);
-        let elsewhere = matches!(self.sink, ReportSink::File(_));
+        let elsewhere = self.file.is_some();
         self.put(&text);
         if self.look.layout == Layout::Table {
             return;
@@ -127,8 +114,8 @@ impl StatOutput {
     /// reports.
     pub(crate) fn begin(&mut self) {
         let Some(text) = self.announcement.take() else { return };
-        match (&self.look.layout, &self.sink) {
-            (Layout::Csv(_) | Layout::Json, ReportSink::File(_)) => write_stderr(&format!("pmux: {text}")),
+        match (&self.look.layout, &self.file) {
+            (Layout::Csv(_) | Layout::Json, Some(_)) => write_stderr(&format!("pmux: {text}")),
             _ => self.remark(&text),
         }
     }
@@ -136,19 +123,17 @@ impl StatOutput {
     /// Writes in one call, so that reports of two programs in one file do not mix within a line.
     fn put(&mut self, text: &str) {
         let text = if self.look.layout == Layout::Table { in_locale(text) } else { Cow::Borrowed(text) };
-        let result = match &mut self.sink {
-            ReportSink::Stderr => io::stderr().write_all(text.as_bytes()),
-            ReportSink::File(file) => file.write_all(text.as_bytes()),
-        };
-        match (result, &self.sink) {
-            (Ok(()), _) => {}
-            (Err(_), ReportSink::Stderr) => self.state = State::Lost,
-            (Err(error), ReportSink::File(_)) => {
-                report_error(&format!("{}; it follows here", cannot_write(&self.name, &error)), 0);
-                self.state = State::Diverted;
-                self.sink = ReportSink::Stderr;
-                self.put(&text);
+        let Some(file) = &mut self.file else {
+            if io::stderr().write_all(text.as_bytes()).is_err() {
+                self.state = State::Lost;
             }
+            return;
+        };
+        if let Err(error) = file.write_all(text.as_bytes()) {
+            report_error(&format!("{}; it follows here", cannot_write(&self.name, &error)), 0);
+            self.state = State::Diverted;
+            self.file = None;
+            self.put(&text);
         }
     }
 }

@@ -4,11 +4,13 @@
 //!
 //! **Invariant:** the order of the report's events is that of the command line; a plan is made once and serves every run.
 
-use super::report::{EventColumn, MeasuredTarget};
+use super::report::EventColumn;
+use crate::failure::Failure;
 use crate::options::stat::StatOptions;
-use crate::options::stat_rules::StatTarget;
+use crate::options::target::TargetSpec;
+use crate::sampling;
 use pmux::event::{EventList, ParsedGroup};
-use pmux::{Backend, CpuChoice, CpuList, Error, Event, Session, Target};
+use pmux::{Backend, Command, CpuChoice, CpuList, Error, Event, Session, Target};
 use std::collections::HashMap;
 
 /// What is counted when nothing is asked for.
@@ -46,9 +48,7 @@ pub(crate) struct Plan {
     pub(crate) columns: Vec<EventColumn>,
     /// The cgroups by name.
     pub(crate) cgroups: Vec<String>,
-    pub(crate) target: StatTarget,
-    /// The title.
-    pub(crate) measured: MeasuredTarget,
+    pub(crate) target: TargetSpec,
     /// The text of the events.
     pub(crate) text: String,
 }
@@ -71,41 +71,35 @@ impl Plan {
             let part = PlanPart { events: list, cgroups: (0..cgroups.len()).collect(), columns: column_of };
             (vec![part], cgroups)
         };
-        let measured = measured(&target);
-        Ok(Self { parts, columns, cgroups, target, measured, text: texts.join(",") })
+        Ok(Self { parts, columns, cgroups, target, text: texts.join(",") })
     }
 
     /// The CPUs that have rows of their own, whether anything could be opened on them or not.
     pub(crate) fn rows_of_cpus(&self, session: &Session) -> Vec<u32> {
         match &self.target {
-            StatTarget::Cpus { list, .. } => match cpu_choice(list.as_deref()) {
+            TargetSpec::Cpus(list) => match cpu_choice(list.as_deref()) {
                 Ok(CpuChoice::Only(cpus)) => cpus.iter().collect(),
                 _ => session.online().iter().collect(),
             },
-            StatTarget::Command(_) | StatTarget::Pids { .. } | StatTarget::Tids { .. } => Vec::new(),
+            TargetSpec::Command | TargetSpec::Pids(_) | TargetSpec::Tids(_) => Vec::new(),
         }
     }
 
-    /// The target of a part, but for commands, which are new in each run. `per_thread`: each thread is a row.
+    /// The target of a part. `per_thread`: each thread is a row; `held` is the command, where there is one.
     ///
     /// # Errors
-    /// A text for the user.
-    pub(crate) fn target(&self, part: &PlanPart, per_thread: bool) -> Result<Option<Target<'static>>, String> {
-        Ok(Some(match &self.target {
-            StatTarget::Command(_) => return Ok(None),
-            StatTarget::Pids { pids, .. } => Target::Processes(pids.clone()),
-            StatTarget::Tids { tids, .. } => Target::Threads(tids.clone()),
-            StatTarget::Cpus { .. } if per_thread => Target::Threads(all_threads()),
-            StatTarget::Cpus { list, .. } => {
-                let cpus = cpu_choice(list.as_deref())?;
-                if part.cgroups.is_empty() {
-                    Target::Cpus(cpus)
-                } else {
-                    let names = part.cgroups.iter().map(|&index| self.cgroups[index].clone()).collect();
-                    Target::Cgroups { names, cpus }
-                }
-            }
-        }))
+    /// A text for the user and the exit status.
+    pub(crate) fn target<'c>(
+        &self,
+        part: &PlanPart,
+        per_thread: bool,
+        held: Option<&'c Command>,
+    ) -> Result<Target<'c>, Failure> {
+        if per_thread && matches!(self.target, TargetSpec::Cpus(_)) {
+            return Ok(Target::Threads(all_threads()));
+        }
+        let cgroups: Vec<String> = part.cgroups.iter().map(|&index| self.cgroups[index].clone()).collect();
+        sampling::target(&self.target, &cgroups, held)
     }
 }
 
@@ -120,13 +114,13 @@ pub(crate) fn cpu_choice(list: Option<&str>) -> Result<CpuChoice, String> {
     }
 }
 
-fn texts(session: &Session, options: &StatOptions, target: &StatTarget) -> Vec<String> {
+fn texts(session: &Session, options: &StatOptions, target: &TargetSpec) -> Vec<String> {
     if options.null {
         return Vec::new();
     }
     let mut texts = options.events.clone();
     if texts.is_empty() {
-        let cpus = matches!(target, StatTarget::Cpus { .. }) && !options.per_thread;
+        let cpus = matches!(target, TargetSpec::Cpus(_)) && !options.per_thread;
         let text = match (session.backend(), cpus) {
             (Backend::Kernel, false) => DEFAULT,
             (Backend::Kernel, true) => DEFAULT_CPUS,
@@ -168,46 +162,24 @@ fn columns_of(list: &EventList, columns: &mut Vec<EventColumn>) -> Vec<usize> {
 fn by_cgroup(list: EventList, column_of: &[usize], names: &[Option<String>]) -> (Vec<PlanPart>, Vec<String>) {
     let mut cgroups: Vec<String> = Vec::new();
     let mut parts: Vec<PlanPart> = Vec::new();
-    let mut next = 0;
+    let mut next = column_of.iter().copied();
     for group in list.groups {
         let ParsedGroup { name, events, kind, strength } = group;
-        let mut runs: Vec<(Option<String>, Vec<Event>, Vec<usize>)> = Vec::new();
-        for event in events {
-            let column = column_of[next];
-            next += 1;
-            let cgroup = names.get(column).cloned().flatten();
-            match runs.last_mut() {
-                Some((same, events, columns)) if *same == cgroup => {
-                    events.push(event);
-                    columns.push(column);
-                }
-                _ => runs.push((cgroup, vec![event], vec![column])),
-            }
-        }
-        for (cgroup, events, columns) in runs {
-            let cgroups = cgroup.map(|name| {
-                cgroups.iter().position(|other| *other == name).unwrap_or_else(|| {
-                    cgroups.push(name);
+        let of_cgroup = |(event, column): (Event, usize)| (names.get(column).and_then(Option::as_ref), column, event);
+        let members: Vec<_> = events.into_iter().zip(&mut next).map(of_cgroup).collect();
+        for run in members.chunk_by(|(one, ..), (other, ..)| one == other) {
+            let cgroups = run[0].0.map(|name| {
+                cgroups.iter().position(|other| other == name).unwrap_or_else(|| {
+                    cgroups.push(name.clone());
                     cgroups.len() - 1
                 })
             });
+            let (columns, events) = run.iter().map(|(_, column, event)| (*column, event.clone())).unzip();
             let groups = vec![ParsedGroup { name: name.clone(), events, kind, strength }];
             parts.push(PlanPart { events: EventList { groups }, cgroups: cgroups.into_iter().collect(), columns });
         }
     }
     (parts, cgroups)
-}
-
-fn measured(target: &StatTarget) -> MeasuredTarget {
-    match target {
-        StatTarget::Command(words) => {
-            MeasuredTarget::Command(words.iter().map(|word| word.to_string_lossy().into_owned()).collect())
-        }
-        StatTarget::Pids { pids, .. } => MeasuredTarget::Pids(pids.clone()),
-        StatTarget::Tids { tids, .. } => MeasuredTarget::Tids(tids.clone()),
-        StatTarget::Cpus { list: None, .. } => MeasuredTarget::SystemWide,
-        StatTarget::Cpus { list: Some(list), .. } => MeasuredTarget::Cpus(list.clone()),
-    }
 }
 
 /// Every thread that there is now; those that end before they are opened are left out then.
@@ -224,12 +196,8 @@ pub(crate) fn error_message(error: &Error) -> String {
     match error {
         Error::Refused(refusals) => {
             let text = |refusal: &pmux::Refusal| {
-                let mut text = refusal.summary.clone();
-                for help in &refusal.help {
-                    text.push_str("\n  what helps: ");
-                    text.push_str(help);
-                }
-                text
+                let help = refusal.help.iter().map(|help| format!("\n  what helps: {help}"));
+                refusal.summary.clone() + &help.collect::<String>()
             };
             refusals.iter().map(text).collect::<Vec<_>>().join("\nand: ")
         }

@@ -9,7 +9,8 @@ use super::plan::Plan;
 use super::process_tree::ProcessTreeReport;
 use super::report::{About, Note, Row, StatReport, Value};
 use super::run::StatRun;
-use crate::options::stat_rules::StatTarget;
+use crate::options::target::TargetSpec;
+use crate::sampling::EventEndWatch;
 use pmux::server_api::shared::client::Away;
 use pmux::{
     Backend, Counters, CpuSource, Disagreements, Nanos, ProcessTree, Reading, Reporting, Session, SetCoverage, Snapshot,
@@ -26,18 +27,22 @@ impl Note {
     }
 
     /// The same about an event.
-    fn of(self, event: usize) -> Self {
+    pub(super) fn of(self, event: usize) -> Self {
         Self { about: About::Event(event), ..self }
+    }
+
+    /// The same with what helps.
+    pub(super) fn with_help(self, help: &[&str]) -> Self {
+        Self { help: help.iter().map(|&help| help.to_owned()).collect(), ..self }
     }
 }
 
 /// What has to be said about each event, given the rows that it has, and the tasks whose events an exec has ended.
-pub(crate) fn notes(run: &StatRun<'_>, taken: &[Taken<'_>], rows: &[Row], ended: &[i32]) -> Vec<Note> {
+pub(crate) fn notes(run: &StatRun<'_>, taken: &[Taken<'_>], rows: &[Row], ends: &EventEndWatch) -> Vec<Note> {
     let (plan, session) = (run.plan, run.session);
     let mut notes = Vec::new();
     for (part, taken) in plan.parts.iter().zip(taken) {
         for (local, &event) in part.columns.iter().enumerate() {
-            let about = About::Event(event);
             if let Some(regrouping) = taken.counters.regrouping(local) {
                 notes.push(Note::measurement(regrouping));
             }
@@ -47,46 +52,39 @@ pub(crate) fn notes(run: &StatRun<'_>, taken: &[Taken<'_>], rows: &[Row], ended:
                     Backend::Usage { why } if refusal.help.is_empty() => why.help.clone(),
                     _ => refusal.help.clone(),
                 };
-                notes.push(Note { about, text: refusal.summary.clone(), help });
+                notes.push(Note { help, ..Note::measurement(&refusal.summary).of(event) });
                 continue;
             }
             let own: Vec<_> = rows.iter().filter(|row| row.event == event).collect();
             let has_count = own.is_empty() || own.iter().any(|row| row.value.raw().is_some());
             // Of what was not counted, only the reason is of interest.
             if let Some(adjustment) = taken.counters.adjustment(local).filter(|_| has_count) {
-                notes.push(Note { about, text: adjustment.to_owned(), help: Vec::new() });
+                notes.push(Note::measurement(adjustment).of(event));
             }
             let failed = |row: &pmux::RowReading| match row.readings.get(local) {
                 Some(Reading::Failed(error)) => Some(error.to_string()),
                 _ => None,
             };
             let failures: Vec<String> = taken.snapshot.rows.iter().filter_map(failed).collect();
-            notes.extend(failures.iter().cloned().map(|text| Note { about, text, help: Vec::new() }));
             if failures.is_empty() {
-                let lost =
-                    |note: Note| if ended.is_empty() { note } else { lost_to_exec(&plan.target, ended).of(event) };
+                let lost = |note: Note| lost_to_exec(ends).map_or(note, |lost| lost.of(event));
                 notes.extend(waiting(plan, session, event, rows, taken.counters).map(lost));
             }
+            notes.extend(failures.into_iter().map(|text| Note::measurement(text).of(event)));
         }
     }
     if taken.iter().any(|taken| !taken.counters.is_settled()) {
         let text = "threads came and went faster than they could be listed: some may not be counted";
-        let help = vec!["start the program under pmux stat, or count its cgroup (-a -G)".to_owned()];
-        notes.push(Note { about: About::Loss, text: text.to_owned(), help });
+        let help = ["start the program under pmux stat, or count its cgroup (-a -G)"];
+        notes.push(Note { about: About::Loss, ..Note::measurement(text).with_help(&help) });
     }
     notes.extend(disagreements(session.register_disagreements()).map(Note::measurement));
     notes
 }
 
-/// That the kernel has ended the events of these tasks.
-pub(crate) fn lost_to_exec(target: &StatTarget, ended: &[i32]) -> Note {
-    let what = match target {
-        StatTarget::Command(_) => "the command".to_owned(),
-        StatTarget::Tids { .. } => format!("thread {}", list(ended)),
-        StatTarget::Pids { .. } | StatTarget::Cpus { .. } => format!("process {}", list(ended)),
-    };
-    let help = vec![EXEC_HELP.to_owned()];
-    Note { help, ..Note::measurement(ended_by_exec("counting", &what)) }
+/// That the kernel has ended the events of tasks, where it has.
+pub(crate) fn lost_to_exec(ends: &EventEndWatch) -> Option<Note> {
+    ends.sentence("counting").map(|text| Note::measurement(text).with_help(&[EXEC_HELP]))
 }
 
 /// What helps where [`ended_by_exec`] is said.
@@ -122,10 +120,6 @@ pub(crate) fn lost_to_descendants(rows: &[Row], user_ns: u64) -> Option<Note> {
     })
 }
 
-fn list(ids: &[i32]) -> String {
-    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 /// For how long something was not counted, and what has become of the service.
 pub(crate) fn service_gap(session: &Session, gap: Duration) -> Option<Note> {
     service_was_away(session, gap).map(|text| Note { about: About::Loss, ..Note::measurement(text) })
@@ -142,8 +136,7 @@ pub(crate) fn service_was_away(session: &Session, gap: Duration) -> Option<Strin
 
 /// That a command was not counted from its exec on.
 pub(crate) fn begun_early(session: &Session, plan: &Plan) -> Option<Note> {
-    let command = matches!(plan.target, StatTarget::Command(_));
-    (command && session.counts_through_service_only()).then(|| {
+    (plan.target == TargetSpec::Command && session.counts_through_service_only()).then(|| {
         Note::measurement(
             "counted through the sharing service alone, which does not see the exec: what the command's process did just before \
              it is counted too",
@@ -153,8 +146,7 @@ pub(crate) fn begun_early(session: &Session, plan: &Plan) -> Option<Note> {
 
 /// That not all CPUs may be known.
 pub(crate) fn unknown_cpus(session: &Session, plan: &Plan) -> Option<Note> {
-    let every = matches!(plan.target, StatTarget::Cpus { list: None, .. });
-    (every && session.cpu_source() == CpuSource::Affinity).then(|| {
+    (plan.target == TargetSpec::Cpus(None) && session.cpu_source() == CpuSource::Affinity).then(|| {
         let cpus = session.online();
         let text =
             format!("counted on the CPUs {cpus}, on which pmux may run: without /sys and /proc no others are known");
@@ -182,35 +174,29 @@ fn disagreements(Disagreements { refused, granted, inherited }: Disagreements) -
 fn waiting(plan: &Plan, session: &Session, event: usize, rows: &[Row], counters: &Counters) -> Option<Note> {
     let mut own = rows.iter().filter(|row| row.event == event).map(|row| row.value);
     let first = own.next()?;
-    let about = About::Event(event);
     // A client that was given the kernel's files counts all the same, and misses nothing.
     let away = session.service_away().filter(|_| !session.service_gap().is_zero());
-    match (own.fold(first, Value::plus), away) {
-        (Value::NotCounted { enabled_ns: 0 }, Some(away)) => {
-            Some(Note { about, text: format!("the sharing service {away}"), help: Vec::new() })
-        }
-        (Value::NotCounted { enabled_ns: 0 }, None) => {
-            let text = match &plan.target {
-                StatTarget::Command(_) => "the command did not run while this was enabled",
-                StatTarget::Pids { .. } | StatTarget::Tids { .. } if !counters.is_settled() => {
-                    "the threads that were found counted nothing, and others came and went"
-                }
-                StatTarget::Pids { .. } | StatTarget::Tids { .. } => "nothing of it ran meanwhile",
-                StatTarget::Cpus { .. } if !plan.cgroups.is_empty() => "nothing ran in the cgroup meanwhile",
-                StatTarget::Cpus { .. } => "it was not enabled on any CPU that was online",
-            };
-            Some(Note { about, text: text.to_owned(), help: Vec::new() })
-        }
+    let note = match (own.fold(first, Value::plus), away) {
+        (Value::NotCounted { enabled_ns: 0 }, Some(away)) => Note::measurement(format!("the sharing service {away}")),
+        (Value::NotCounted { enabled_ns: 0 }, None) => Note::measurement(match &plan.target {
+            TargetSpec::Command => "the command did not run while this was enabled",
+            TargetSpec::Pids(_) | TargetSpec::Tids(_) if !counters.is_settled() => {
+                "the threads that were found counted nothing, and others came and went"
+            }
+            TargetSpec::Pids(_) | TargetSpec::Tids(_) => "nothing of it ran meanwhile",
+            TargetSpec::Cpus(_) if !plan.cgroups.is_empty() => "nothing ran in the cgroup meanwhile",
+            TargetSpec::Cpus(_) => "it was not enabled on any CPU that was online",
+        }),
         (Value::NotCounted { .. }, _) => {
-            let text = "all counters that it can use were taken by other events all the time".to_owned();
-            let help = vec![
-                "count fewer events at once, or put fewer into one group".to_owned(),
-                "as root, `sysctl kernel.nmi_watchdog=0` frees the counter that the watchdog holds".to_owned(),
-            ];
-            Some(Note { about, text, help })
+            let text = "all counters that it can use were taken by other events all the time";
+            Note::measurement(text).with_help(&[
+                "count fewer events at once, or put fewer into one group",
+                "as root, `sysctl kernel.nmi_watchdog=0` frees the counter that the watchdog holds",
+            ])
         }
-        (Value::Counted { .. } | Value::NotSupported, _) => None,
-    }
+        (Value::Counted { .. } | Value::NotSupported, _) => return None,
+    };
+    Some(note.of(event))
 }
 
 /// Which CPUs were covered. All parts are on the same CPUs, so one of them speaks for all.
@@ -278,12 +264,10 @@ pub(crate) fn of_tree(tree: &ProcessTree) -> Vec<Note> {
     if tree.reporting == Reporting::Never {
         let text = "this kernel does not report what processes have counted when they exit: the first row has the counts of \
                     those that have none";
-        let help = vec![
-            "Linux 5.13 to 6.17.11 and 6.18.0 are so: with 6.17.12, 6.18.1 or a later one each process is counted"
-                .to_owned(),
-            "`pmux stat -p PID` counts one process while it runs; without --tree there are the same totals".to_owned(),
-        ];
-        notes.push(Note { help, ..Note::measurement(text) });
+        notes.push(Note::measurement(text).with_help(&[
+            "Linux 5.13 to 6.17.11 and 6.18.0 are so: with 6.17.12, 6.18.1 or a later one each process is counted",
+            "`pmux stat -p PID` counts one process while it runs; without --tree there are the same totals",
+        ]));
     } else if incomplete > 0 {
         notes.push(Note::measurement(format!(
             "{incomplete} of {} processes could not report all of their counts; what is missing there is in the first row",
@@ -292,8 +276,8 @@ pub(crate) fn of_tree(tree: &ProcessTree) -> Vec<Note> {
     }
     if tree.lost_records > 0 {
         let text = format!("{} records about processes were lost", tree.lost_records);
-        let help = vec!["count fewer events".to_owned(), "as root, a larger kernel.perf_event_mlock_kb".to_owned()];
-        notes.push(Note { help, ..Note::measurement(text) });
+        let help = ["count fewer events", "as root, a larger kernel.perf_event_mlock_kb"];
+        notes.push(Note::measurement(text).with_help(&help));
     }
     match tree.processes.iter().skip(1).filter(|process| process.ended.is_none()).count() {
         0 => {}
@@ -312,7 +296,7 @@ pub(crate) fn of_tree(tree: &ProcessTree) -> Vec<Note> {
             2 => ended_by_exec("counting", &format!("{} ({}) and another process", first.command, first.pid)),
             more => ended_by_exec("counting", &format!("{} ({}) and {} others", first.command, first.pid, more - 1)),
         };
-        notes.push(Note { help: vec![EXEC_HELP.to_owned()], ..Note::measurement(text) });
+        notes.push(Note::measurement(text).with_help(&[EXEC_HELP]));
     }
     if tree.unattributed.iter().flatten().any(|count| count.value > 0) {
         let text = "some counts belong to processes whose start was not seen: they are in the total only";
@@ -325,7 +309,7 @@ pub(crate) fn of_tree(tree: &ProcessTree) -> Vec<Note> {
 pub(crate) fn of_the_whole_only(tree: &ProcessTreeReport) -> Vec<Note> {
     let events = (0..tree.totals.len()).filter(|&event| tree.is_of_the_whole_only(event));
     let text = "known of the command as a whole, not of each process";
-    events.map(|event| Note { about: About::Event(event), text: text.to_owned(), help: Vec::new() }).collect()
+    events.map(|event| Note::measurement(text).of(event)).collect()
 }
 
 /// Takes out of an interval's report what an earlier one has said.

@@ -7,11 +7,14 @@
 //! format. A count that was not taken has its own variant and is never the number 0.
 
 use super::process_tree::ProcessTreeReport;
+use crate::options::target::TargetSpec;
 
 /// One complete result: a whole run, one interval, or the summary after intervals.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StatReport {
-    pub(crate) measured: MeasuredTarget,
+    pub(crate) measured: TargetSpec,
+    /// The command with its arguments, where there is one.
+    pub(crate) command: String,
     pub(crate) period: ReportPeriod,
     /// The events, in the order of the command line.
     pub(crate) events: Vec<EventColumn>,
@@ -54,38 +57,24 @@ pub(crate) struct RegionRow {
     pub(crate) values: Vec<Value>,
 }
 
-/// What was measured; the text of the title line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum MeasuredTarget {
-    /// A command with its arguments.
-    Command(Vec<String>),
-    /// Existing processes.
-    Pids(Vec<i32>),
-    /// Existing threads.
-    Tids(Vec<i32>),
-    /// Every CPU.
-    SystemWide,
-    /// The CPUs of this list, as the user wrote it.
-    Cpus(String),
-}
-
-impl MeasuredTarget {
+impl StatReport {
     /// Returns the words after "Performance counter stats for", quotes included.
     pub(crate) fn title(&self) -> String {
         let ids = |ids: &[i32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        match self {
-            Self::Command(words) => format!("'{}'", words.join(" ")),
-            Self::Pids(pids) => format!("process id '{}'", ids(pids)),
-            Self::Tids(tids) => format!("thread id '{}'", ids(tids)),
-            Self::SystemWide => "'system wide'".to_owned(),
-            Self::Cpus(list) => format!("'CPU(s) {list}'"),
+        match &self.measured {
+            TargetSpec::Command => format!("'{}'", self.command),
+            TargetSpec::Pids(pids) => format!("process id '{}'", ids(pids)),
+            TargetSpec::Tids(tids) => format!("thread id '{}'", ids(tids)),
+            TargetSpec::Cpus(None) => "'system wide'".to_owned(),
+            TargetSpec::Cpus(Some(list)) => format!("'CPU(s) {list}'"),
         }
     }
 }
 
 /// Which stretch of time a report covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReportPeriod {
+    #[default]
     Whole,
     /// One interval of `-I`.
     Interval {
@@ -301,15 +290,16 @@ pub(crate) fn sort_threads(rows: &mut [Row]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stat::format::sample;
 
     #[test]
     fn titles_name_the_subject() {
-        let command = MeasuredTarget::Command(vec!["ls".to_owned(), "-l".to_owned()]);
-        assert_eq!(command.title(), "'ls -l'");
-        assert_eq!(MeasuredTarget::Pids(vec![1, 22]).title(), "process id '1,22'");
-        assert_eq!(MeasuredTarget::Tids(vec![7]).title(), "thread id '7'");
-        assert_eq!(MeasuredTarget::Cpus("0-3".to_owned()).title(), "'CPU(s) 0-3'");
-        assert_eq!(MeasuredTarget::SystemWide.title(), "'system wide'");
+        let title = |measured| StatReport { measured, ..sample::counted(&[]) }.title();
+        assert_eq!(title(TargetSpec::Command), "'ls -lR'");
+        assert_eq!(title(TargetSpec::Pids(vec![1, 22])), "process id '1,22'");
+        assert_eq!(title(TargetSpec::Tids(vec![7])), "thread id '7'");
+        assert_eq!(title(TargetSpec::Cpus(Some("0-3".to_owned()))), "'CPU(s) 0-3'");
+        assert_eq!(title(TargetSpec::Cpus(None)), "'system wide'");
     }
 
     #[test]

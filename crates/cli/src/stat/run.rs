@@ -18,20 +18,20 @@ use crate::foreground::{SIGTERM, pass_on};
 use crate::options::control::Delay;
 use crate::options::exit_status;
 use crate::options::stat::{MuxChoice, StatOptions};
-use crate::options::stat_rules::StatTarget;
+use crate::options::target::TargetSpec;
+use crate::sampling::{self, EventEndWatch};
 use crate::stderr::write_stderr;
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{
-    Attribution, Backend, Command, CommandOutput, Counters, EventEnds, Inherit, Multiplexing, Options, ServiceTurn,
-    Session, Start, Target,
+    Attribution, Backend, Command, CommandOutput, Counters, Inherit, Multiplexing, Options, ServiceTurn, Session,
+    Start, Target,
 };
 use std::cell::{OnceCell, RefCell};
-use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 const HOTPLUG: Token = Token(0);
 const TREE: Token = Token(1);
-pub(super) const ENDS: Token = Token(2);
+const ENDS: Token = Token(2);
 const SERVICE: Token = Token(3);
 const CONTROL: Token = Token(4);
 /// How often it is looked whether the processes of `-p` still live.
@@ -70,18 +70,18 @@ impl StatRun<'_> {
     /// A text for the user and the exit status.
     pub(crate) fn measure(&self, waiter: &mut Waiter, output: &mut StatOutput) -> Result<Outcome, Failure> {
         self.check_alive()?;
-        let command = self.command();
+        let words = &self.options.command;
         let regions = regions::table(self)?;
-        let hold = |words| match &regions {
+        let hold = || match &regions {
             Some(table) => Command::hold_with_regions(words, CommandOutput::Ours, table),
             None => Command::hold(words),
         };
-        let held = command.as_ref().map(hold).transpose().map_err(|error| failure(&error))?;
+        let held = (!words.is_empty()).then(hold).transpose().map_err(|error| failure(&error))?;
         let counters = self.open(held.as_ref())?;
-        [HOTPLUG, TREE, ENDS, CONTROL].into_iter().for_each(|token| waiter.forget(token));
+        [HOTPLUG, TREE, CONTROL].into_iter().for_each(|token| waiter.forget(token));
         self.control.borrow().iter().for_each(|channel| channel.watch(waiter, CONTROL));
-        let ends = self.watch_ends(held.as_ref());
-        ends.fds().for_each(|fd| waiter.watch(fd, ENDS));
+        let ends = EventEndWatch::new(self.session, &self.plan.target, held.as_ref(), ENDS);
+        ends.await_next(waiter);
         self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| waiter.watch(fd, HOTPLUG)));
         for counters in &counters {
             counters.tree_fds().into_iter().for_each(|fd| waiter.watch(fd, TREE));
@@ -89,7 +89,7 @@ impl StatRun<'_> {
         let mut names = Names::default();
         if self.options.per_thread {
             counters.iter().for_each(|counters| names.learn(&counters.read()));
-            if let (Some(held), Some(program)) = (&held, command.as_ref().and_then(|words| words.first())) {
+            if let (Some(held), Some(program)) = (&held, words.first()) {
                 names.expect(held.pid(), program);
             }
         }
@@ -103,17 +103,32 @@ impl StatRun<'_> {
         let zero = counters.iter().filter(|_| intervals).map(Counters::read).collect();
         let started = Instant::now();
         let delay = self.options.delay.is_some();
-        if !delay && !matches!(self.plan.target, StatTarget::Command(_)) {
+        if !delay && self.plan.target != TargetSpec::Command {
             enable(&counters)?;
         }
         let release = |command: Command| command.release(&counters.iter().collect::<Vec<_>>());
         let child = held.map(release).transpose().map_err(|error| failure(&error))?;
         output.begin();
-        let before = (zero, self.session.service_gap());
-        let mut live = Live::new(counters, child, ends, started, before, names);
-        live.counting = !delay;
-        live.regions = regions;
-        live.signal = signal;
+        let gap = self.session.service_gap();
+        let mut live = Live {
+            counters,
+            child,
+            started,
+            counting: !delay,
+            ended: None,
+            ends,
+            ends_reported: false,
+            signal,
+            timed_out: false,
+            silent: false,
+            intervals: 0,
+            last: zero,
+            last_at: Duration::ZERO,
+            reported: Vec::new(),
+            gaps: (gap, gap),
+            names,
+            regions,
+        };
         let result = self.await_end(&mut live, waiter, output).and_then(|()| self.finish(&mut live));
         if let (Err(_), Some(child)) = (&result, &mut live.child) {
             // No code would wait for the child any more.
@@ -124,38 +139,19 @@ impl StatRun<'_> {
 
     /// Ids that are not there are named, before a command is started in vain.
     fn check_alive(&self) -> Result<(), Failure> {
-        let gone = |what: &str, id: i32| Err(failed(format!("there is no {what} {id} (any more)")));
-        match &self.plan.target {
-            StatTarget::Pids { pids, .. } => {
-                let dead = pids.iter().find(|&&pid| !Target::Processes(vec![pid]).is_alive());
-                dead.map_or(Ok(()), |&pid| gone("process", pid))
-            }
-            StatTarget::Tids { tids, .. } => {
-                let dead = tids.iter().find(|&&tid| !Target::Threads(vec![tid]).is_alive());
-                dead.map_or(Ok(()), |&tid| gone("thread", tid))
-            }
-            StatTarget::Command(_) | StatTarget::Cpus { .. } => Ok(()),
-        }
-    }
-
-    /// Notices where an exec ends the events of what is measured.
-    fn watch_ends(&self, held: Option<&Command>) -> EventEnds {
-        match (&self.plan.target, held) {
-            (StatTarget::Command(_), Some(command)) => self.session.watch_event_ends_of(command),
-            (StatTarget::Pids { pids, .. }, _) => self.session.watch_event_ends(pids),
-            (StatTarget::Tids { tids, .. }, _) => self.session.watch_event_ends(tids),
-            _ => self.session.watch_event_ends(&[]),
-        }
+        let (what, ids, target): (_, _, fn(Vec<i32>) -> Target<'static>) = match &self.plan.target {
+            TargetSpec::Pids(pids) => ("process", pids, Target::Processes),
+            TargetSpec::Tids(tids) => ("thread", tids, Target::Threads),
+            TargetSpec::Command | TargetSpec::Cpus(_) => return Ok(()),
+        };
+        let dead = ids.iter().find(|&&id| !target(vec![id]).is_alive());
+        dead.map_or(Ok(()), |id| Err(failed(format!("there is no {what} {id} (any more)"))))
     }
 
     fn open(&self, held: Option<&Command>) -> Result<Vec<Counters>, Failure> {
         let mut counters = Vec::new();
         for part in &self.plan.parts {
-            let target = match (self.plan.target(part, self.options.per_thread).map_err(failed)?, held) {
-                (Some(target), _) => target,
-                (None, Some(command)) => Target::Command(command),
-                (None, None) => return Err(failed("no command to measure")),
-            };
+            let target = self.plan.target(part, self.options.per_thread, held)?;
             let opened = self.session.open(&part.events, &target, self.how(&target));
             counters.push(opened.map_err(|error| failure(&error))?);
         }
@@ -163,15 +159,6 @@ impl StatRun<'_> {
             counters.iter().flat_map(mux::capacities).for_each(|line| write_stderr(&line));
         }
         Ok(counters)
-    }
-
-    pub(crate) fn command(&self) -> Option<Vec<OsString>> {
-        match &self.plan.target {
-            StatTarget::Command(words) => Some(words.clone()),
-            StatTarget::Pids { during, .. } | StatTarget::Tids { during, .. } | StatTarget::Cpus { during, .. } => {
-                during.clone()
-            }
-        }
     }
 
     fn how(&self, target: &Target<'_>) -> Options {
@@ -211,11 +198,7 @@ impl StatRun<'_> {
         let mut timeout = options.timeout_ms.map(Duration::from_millis);
         let interval = options.interval_ms.map(Duration::from_millis);
         let mut next = interval;
-        let watched = match &self.plan.target {
-            StatTarget::Pids { pids, .. } => Some(Target::Processes(pids.clone())),
-            StatTarget::Tids { tids, .. } => Some(Target::Threads(tids.clone())),
-            _ => None,
-        };
+        let watched = sampling::awaited_target(&self.plan.target);
         if live.child.is_none() && live.signal.is_some() {
             return Ok(());
         }
@@ -235,8 +218,8 @@ impl StatRun<'_> {
             for wake in wakes.map_err(|errno| failed(format!("waiting failed: {errno}")))? {
                 match wake {
                     // It can be told apart from an exit only until the task is reaped.
-                    Wake::Child | Wake::Hangup(ENDS) => live.look_for_ends(waiter),
-                    Wake::Deadline if live.ends.wants_looks() => live.look_for_ends(waiter),
+                    Wake::Child | Wake::Hangup(ENDS) => live.ends.look(waiter),
+                    Wake::Deadline if live.ends.wants_looks() => live.ends.look(waiter),
                     Wake::Deadline | Wake::Fd(SERVICE) | Wake::Hangup(SERVICE | CONTROL) => {}
                     Wake::Fd(CONTROL) => self.controlled(live, &mut delay)?,
                     Wake::Signal(signal) => interrupted(live, signal),
@@ -254,7 +237,7 @@ impl StatRun<'_> {
                 live.ended = Some((live.started.elapsed(), exited));
                 return Ok(());
             }
-            if live.child.is_none() && (live.signal.is_some() || output.state() == State::Lost) {
+            if live.child.is_none() && (live.signal.is_some() || output.state == State::Lost) {
                 return Ok(());
             }
             let now = live.started.elapsed();

@@ -4,6 +4,7 @@
 //!
 //! **Invariant:** times are in ns from the beginning of what is shown. What is missing is a gap with a sentence, never an empty place.
 
+use crate::convert::protobuf::push_varint;
 use crate::flame::colours;
 use crate::input::manifest::{Manifest, Mark};
 use crate::picture::{Drawn, Unit, unit};
@@ -17,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The thread that brings a CPU down and up runs for so long only while its CPU is away.
 const OFFLINE_NS: u64 = 1_000_000;
 
-const THROTTLED: &str = "held back: samples came too often";
+/// A CPU, and from when to when something was so of it.
+type CpuSpan = (Option<u32>, u64, u64);
 
 /// All of it.
 pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
@@ -35,20 +37,18 @@ pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
     // Who recorded may have noticed; otherwise it is concluded.
     let reported =
         profile.about.absences.iter().map(|away| (Some(away.cpu), away.from.0, away.to.map_or(end_ns, |to| to.0)));
-    let mut away: Vec<(Option<u32>, u64, u64)> = reported.collect();
+    let mut away: Vec<CpuSpan> = reported.collect();
     if away.is_empty() {
         away.extend(offline.iter().map(|span| (span.cpu, span.from_ns, span.to_ns)));
     }
     let here = away.into_iter().filter(|(_, from_ns, to_ns)| *to_ns > begin_ns && *from_ns < end_ns);
-    let mut gaps: Vec<Value> = here
-        .map(|(cpu, from_ns, to_ns)| json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": "offline" }))
-        .collect();
-    gaps.extend(lost(drawn, begin_ns).into_iter().map(|(cpu, from_ns, to_ns, count)| {
-        json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": format!("{count} records lost") })
-    }));
-    gaps.extend(left_out(&drawn.manifests, (begin_ns, end_ns)).into_iter().map(|(cpu, from_ns, to_ns)| {
-        json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": "not in this snapshot" })
-    }));
+    let gap = |(cpu, from_ns, to_ns): CpuSpan, what: &str| {
+        let (from, to) = (at(from_ns), at(to_ns));
+        json!({ "cpu": cpu, "from": from, "to": to, "what": what })
+    };
+    let mut gaps: Vec<Value> = here.map(|away| gap(away, "offline")).collect();
+    gaps.extend(lost(drawn, begin_ns).into_iter().map(|(of, count)| gap(of, &format!("{count} records lost"))));
+    gaps.extend(left_out(&drawn.manifests, (begin_ns, end_ns)).into_iter().map(|of| gap(of, "not in this snapshot")));
     let reported = |kind: &'static str, of: fn(&Manifest) -> &Vec<Mark>| {
         drawn.manifests.iter().flat_map(of).map(move |moment| (moment.at_ns, moment.what.as_str(), kind))
     };
@@ -58,8 +58,10 @@ pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
     );
     let marks: Vec<Value> =
         moments.into_iter().map(|(at_ns, what, kind)| json!({ "at": at(at_ns), "what": what, "kind": kind })).collect();
-    gaps.extend(throttled(&kept.notes, end_ns).into_iter().map(|(cpu, from_ns, to_ns)| {
-        json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": THROTTLED, "thin": true })
+    gaps.extend(throttled(&kept.notes, end_ns).into_iter().map(|of| {
+        let mut thin = gap(of, "held back: samples came too often");
+        thin["thin"] = json!(true);
+        thin
     }));
     let events: Vec<Value> = profile
         .events
@@ -111,13 +113,7 @@ pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
 fn column(numbers: impl Iterator<Item = u64>) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut bytes = Vec::new();
-    for mut number in numbers {
-        while number >= 0x80 {
-            bytes.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        bytes.push(number as u8);
-    }
+    numbers.for_each(|number| push_varint(&mut bytes, number));
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
         let word = three.iter().fold(0_u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - three.len()));
@@ -130,7 +126,7 @@ fn column(numbers: impl Iterator<Item = u64>) -> String {
 }
 
 /// Where samples were held back, on each CPU: from when to when.
-fn throttled(notes: &[Noted], end_ns: u64) -> Vec<(Option<u32>, u64, u64)> {
+fn throttled(notes: &[Noted], end_ns: u64) -> Vec<CpuSpan> {
     let mut since: BTreeMap<Option<u32>, u64> = BTreeMap::new();
     let mut gaps = Vec::new();
     for note in notes {
@@ -155,7 +151,7 @@ fn is_offline(drawn: &Drawn<Whole>, span: &Span) -> bool {
 }
 
 /// What no snapshot has of a CPU, where there are snapshots: from when to when.
-fn left_out(manifests: &[Manifest], (begin_ns, end_ns): (u64, u64)) -> Vec<(u32, u64, u64)> {
+fn left_out(manifests: &[Manifest], (begin_ns, end_ns): (u64, u64)) -> Vec<CpuSpan> {
     let mut windows: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
     for window in manifests.iter().flat_map(|manifest| &manifest.windows) {
         windows.entry(window.cpu).or_default().push((window.first_ns, window.last_ns));
@@ -166,7 +162,7 @@ fn left_out(manifests: &[Manifest], (begin_ns, end_ns): (u64, u64)) -> Vec<(u32,
         let mut until_ns = begin_ns;
         for (first_ns, last_ns) in windows.into_iter().chain([(end_ns, end_ns)]) {
             if until_ns < first_ns {
-                gaps.push((cpu, until_ns, first_ns));
+                gaps.push((Some(cpu), until_ns, first_ns));
             }
             until_ns = until_ns.max(last_ns);
         }
@@ -174,8 +170,8 @@ fn left_out(manifests: &[Manifest], (begin_ns, end_ns): (u64, u64)) -> Vec<(u32,
     gaps
 }
 
-/// Where records were lost: from the last one before, on that CPU, to the one that says so.
-fn lost(drawn: &Drawn<Whole>, begin_ns: u64) -> Vec<(Option<u32>, u64, u64, u64)> {
+/// Where records were lost, and how many: from the last one before, on that CPU, to the one that says so.
+fn lost(drawn: &Drawn<Whole>, begin_ns: u64) -> Vec<(CpuSpan, u64)> {
     let mut by_cpu: BTreeMap<Option<u32>, Vec<u64>> = BTreeMap::new();
     for sample in &drawn.kept.samples {
         by_cpu.entry(sample.cpu).or_default().push(sample.time_ns);
@@ -185,7 +181,7 @@ fn lost(drawn: &Drawn<Whole>, begin_ns: u64) -> Vec<(Option<u32>, u64, u64, u64)
         let NotedKind::Lost(count) = note.what else { continue };
         let times = by_cpu.get(&note.cpu).map_or(&[][..], Vec::as_slice);
         let before = times.partition_point(|&time| time < note.time_ns).checked_sub(1).map(|at| times[at]);
-        gaps.push((note.cpu, before.unwrap_or(begin_ns), note.time_ns, count));
+        gaps.push(((note.cpu, before.unwrap_or(begin_ns), note.time_ns), count));
     }
     gaps
 }
@@ -345,7 +341,7 @@ mod tests {
         let manifest = |windows: Vec<_>| Manifest { windows, ..Manifest::default() };
         let all =
             [manifest(vec![window(0, 10, 20), window(1, 0, 30)]), manifest(vec![window(0, 15, 40), window(1, 35, 50)])];
-        assert_eq!(left_out(&all, (0, 50)), [(0, 0, 10), (0, 40, 50), (1, 30, 35)]);
+        assert_eq!(left_out(&all, (0, 50)), [(Some(0), 0, 10), (Some(0), 40, 50), (Some(1), 30, 35)]);
         assert_eq!(left_out(&[], (0, 50)), []);
     }
 }

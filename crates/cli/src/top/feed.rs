@@ -61,7 +61,7 @@ impl Feed {
             let each = all.filter(|event| event.sampling == Sampling::None && is_occurrence(event));
             each.for_each(|event| event.sampling = Sampling::Period(1));
         }
-        let target = sampling::target(&typed, &target_spec, None)?;
+        let target = sampling::target(&target_spec, &typed.cgroups, None)?;
         sampling::check_target_alive(&target, &target_spec)?;
         let off_cpu = options.off_cpu.map(pmux::units::nanos);
         let (how, note) = sampling::record_options(&typed, &target_spec)?;
@@ -84,7 +84,7 @@ impl Feed {
             _ => None,
         };
         let (asked, asks) = io::pipe().map_err(|error| failed(no_pipe(&error)))?;
-        let (live, stop) = (Arc::new(Mutex::new(Live::new())), Arc::new(AtomicBool::new(false)));
+        let (live, stop) = (Arc::new(Mutex::new(Live::default())), Arc::new(AtomicBool::new(false)));
         let kept = Arc::new(Mutex::new(Kept::new(keeping)));
         lock(&live).notes.extend(note.into_iter().chain(recorder.notes().iter().cloned()));
         let ends = (recorder.session().clone(), target_spec.clone());
@@ -97,11 +97,10 @@ impl Feed {
             asked,
             awaited: sampling::awaited_target(&target_spec),
             ends,
-            flush: FLUSH.min(options.delay.0 / 4),
+            flush: FLUSH.min(options.delay / 4),
             has_waits: off_cpu.is_some(),
         };
-        let run = move || pump.run();
-        let thread = thread::Builder::new().name("recorder".to_owned()).spawn(run);
+        let thread = thread::Builder::new().name("recorder".to_owned()).spawn(move || pump.run());
         let thread = thread.map_err(|error| failed(format!("no thread can be started: {error}")))?;
         let facts = Facts { events, cpus, by_service, has_waits: off_cpu.is_some(), ..Facts::default() };
         Ok((Self { live, kept, stop, asks, thread: Some(thread) }, facts))
@@ -194,7 +193,7 @@ impl Pump {
         lock(&self.live).begin_profile();
         lock(&self.kept).begin();
         let from = Passing { from, kept: Arc::clone(&self.kept) };
-        let sink = LiveSink {
+        let mut sink = LiveSink {
             live: Arc::clone(&self.live),
             kept: Arc::clone(&self.kept),
             stop: Arc::clone(&self.stop),
@@ -203,10 +202,9 @@ impl Pump {
             threads: None,
             functions: Vec::new(),
         };
-        let reader = thread::Builder::new().name("reader".to_owned()).spawn(move || {
-            let mut sink = sink;
-            read(Input::live(from), &mut sink).map(drop).map_err(|error| error.to_string())
-        });
+        let reader = thread::Builder::new()
+            .name("reader".to_owned())
+            .spawn(move || read(Input::live(from), &mut sink).map(drop).map_err(|error| error.to_string()));
         let reader = reader.map_err(|error| format!("no thread can be started: {error}"))?;
         let end = self.write_into(File::from(OwnedFd::from(to)), &|| reader.is_finished());
         let read = reader.join().unwrap_or_else(|_| Err("reading has failed".to_owned()));
@@ -277,7 +275,7 @@ impl Pump {
                 waits.into_iter().for_each(|waits| live.waits_until(waits));
                 live.lost = self.recorder.progress().lost;
                 live.gap = self.recorder.gap();
-                live.until = until;
+                live.until = Some(until);
                 live.notes = self.recorder.notes().iter().cloned().chain(ends.message()).collect();
             }
             if self.awaited.as_ref().is_some_and(|awaited| !awaited.is_alive()) {

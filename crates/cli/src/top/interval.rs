@@ -1,9 +1,9 @@
-//! What an interval had: rows by any key, and what a row has inside, as often as it is looked at.
+//! What an interval had: rows by any key, with names as people know them, and what a row has inside, as often as it is looked at.
 //!
 //! Read first: [`Interval::rows`].
 
-use super::cgroups::{cgroup_of, container};
 use crate::options::top::TopKey;
+use crate::report::share;
 use pmux::profile::WaitKind;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -277,7 +277,7 @@ impl Interval {
             pmux::order::sort_by(&mut parts, |a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
             parts
         };
-        let share = |period: u64| 100.0 * period as f64 / row.period.max(1) as f64;
+        let share = |period: u64| share(period, row.period);
         let named = |text: String| match (text.is_empty(), choice.key) {
             (false, _) => text,
             (true, TopKey::Symbol) => "(no caller is known)".to_owned(),
@@ -288,6 +288,35 @@ impl Interval {
             .chain(in_order(wakers).into_iter().take(MOST_WAKERS).map(|(text, period)| (share(period), text)))
             .collect()
     }
+}
+
+/// The path of the control group of a process: in the hierarchy of version 2, or the first that there is; empty if it has ended.
+fn cgroup_of(pid: i32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
+    let unified = text.lines().find(|line| line.starts_with("0::")).and_then(path).filter(|path| path != "/");
+    unified.or_else(|| text.lines().find_map(path)).unwrap_or_default()
+}
+
+/// What a control group is called: by the container and the pod that its path names, as runtimes do.
+fn container(path: &str) -> String {
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let last = last.strip_suffix(".scope").or_else(|| last.strip_suffix(".service")).unwrap_or(last);
+    let (runtime, id) = last.rsplit_once('-').unwrap_or(("container", last));
+    let is_id = id.len() >= 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let name = match path {
+        "" => "(ended)".to_owned(),
+        "/" => "/".to_owned(),
+        _ if is_id => format!("{runtime} {}", &id[..12]),
+        _ => last.to_owned(),
+    };
+    // `kubepods-burstable-pod<UID>.slice`, or `pod<UID>`; systemd writes underlines for dashes.
+    let pod = path.split('/').find_map(|part| {
+        let part = part.strip_suffix(".slice").unwrap_or(part);
+        let uid = part.rsplit_once("-pod").map_or_else(|| part.strip_prefix("pod"), |(_, uid)| Some(uid))?;
+        (uid.len() >= 32).then(|| uid.replace('_', "-"))
+    });
+    pod.map_or(name.clone(), |pod| format!("pod {pod} {name}"))
 }
 
 #[cfg(test)]
@@ -385,5 +414,24 @@ pub(super) mod tests {
         assert_eq!(of(Choice { filter: "SERV".to_owned(), ..Choice::default() }), ["serve"]);
         assert_eq!(of(Choice { filter: "kallsyms".to_owned(), ..Choice::default() }), ["read"]);
         assert!(of(Choice { event: 1, ..Choice::default() }).is_empty());
+    }
+
+    #[test]
+    fn containers_and_pods_have_names() {
+        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        let pod = "kubepods-burstable-pod8dd1ee26_4bb5_4d1b_9b3c_6a4b40a1d0c5.slice";
+        for (path, name) in [
+            (format!("/system.slice/docker-{id}.scope"), "docker 0123456789ab"),
+            (format!("/docker/{id}"), "container 0123456789ab"),
+            (
+                format!("/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{id}.scope"),
+                "pod 8dd1ee26-4bb5-4d1b-9b3c-6a4b40a1d0c5 cri-containerd 0123456789ab",
+            ),
+            ("/system.slice/ssh.service".to_owned(), "ssh"),
+            ("/".to_owned(), "/"),
+            (String::new(), "(ended)"),
+        ] {
+            assert_eq!(container(&path), name);
+        }
     }
 }

@@ -23,15 +23,16 @@ const MOST_FRAMES: usize = 1 << 23;
 const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What samples are collected in.
+#[derive(Default)]
 pub(super) struct Live {
-    /// Up to when the interval before went, `None` before recording began; and up to when there are all samples now, or in a moment.
+    /// Up to when the interval before went, and up to when there are all samples now, or in a moment; `None` before recording began.
     began: Option<Instant>,
-    pub(super) until: Instant,
+    pub(super) until: Option<Instant>,
     interval: Interval,
     pub(super) waits: Waits,
     /// Whether an interval is to end, where waits are told, and since when it is known where.
     pub(super) is_asked: bool,
-    answered: Instant,
+    answered: Option<Instant>,
     /// What is waited for in stacks.
     wait_kinds: HashMap<StackId, WaitKind>,
     /// Which stacks are those of an interrupt.
@@ -52,27 +53,6 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new() -> Self {
-        Self {
-            began: None,
-            until: Instant::now(),
-            gap: Duration::ZERO,
-            interval: Interval::default(),
-            waits: Waits::default(),
-            is_asked: false,
-            answered: Instant::now(),
-            wait_kinds: HashMap::new(),
-            interrupts: HashMap::new(),
-            places: Arc::default(),
-            names: HashMap::new(),
-            dsos: HashMap::new(),
-            notes: Vec::new(),
-            lost: 0,
-            unseen: 0,
-            ended: None,
-        }
-    }
-
     /// A profile has begun anew: its numbers mean something else now.
     pub(super) fn begin_profile(&mut self) {
         self.places = Arc::default();
@@ -164,7 +144,7 @@ impl Live {
 
     /// Samples are taken from now on.
     pub(super) fn begin_interval(&mut self, now: Instant) {
-        (self.began, self.until) = (Some(now), now);
+        (self.began, self.until) = (Some(now), Some(now));
     }
 
     /// It was looked for waits that go on.
@@ -173,7 +153,7 @@ impl Live {
         // What is not recorded now ends no interval.
         if until.is_none_or(|until| self.waits.end_at(until)) {
             if std::mem::take(&mut self.is_asked) {
-                self.answered = Instant::now();
+                self.answered = Some(Instant::now());
             }
         } else {
             // The first moment is where one begins.
@@ -188,13 +168,15 @@ impl Live {
 
     /// Whether all has come that was asked for, or won't come any more.
     pub(super) fn is_whole(&self) -> bool {
-        self.ended.is_some() || !self.is_asked && (self.waits.are_here || self.answered.elapsed() > MOST_PATIENCE)
+        let is_late = || self.answered.is_none_or(|answered| answered.elapsed() > MOST_PATIENCE);
+        self.ended.is_some() || !self.is_asked && (self.waits.are_here || is_late())
     }
 
     /// Ends the interval. It is as long as samples came for it, whatever the screen's clock says.
     pub(super) fn turn(&mut self) -> Interval {
         let mut ended = std::mem::take(&mut self.interval);
-        ended.took = self.began.replace(self.until).map_or(Duration::ZERO, |began| self.until - began);
+        let began = std::mem::replace(&mut self.began, self.until);
+        ended.took = began.zip(self.until).map_or(Duration::ZERO, |(began, until)| until - began);
         ended.places = Arc::clone(&self.places);
         let waits = self.waits.cut();
         ended.waits_left_out = waits.left_out;
@@ -224,24 +206,25 @@ mod tests {
 
     #[test]
     fn an_interval_ends_after_recording_began_and_when_it_is_known_where() {
-        let mut live = Live::new();
+        let mut live = Live::default();
+        let wait_long = |live: &mut Live| live.answered = Some(Instant::now() - 2 * MOST_PATIENCE);
         assert!(!live.is_long(Duration::ZERO), "it has not begun");
         live.begin_interval(Instant::now());
         assert!(live.is_long(Duration::ZERO) && !live.is_long(Duration::from_secs(1 << 20)));
         live.is_asked = true;
-        live.answered -= MOST_PATIENCE;
+        wait_long(&mut live);
         let until = |at_ns| Some(WaitsUntil { at_ns, samples: 1, unseen: 0 });
         live.waits_until(until(100));
         assert!(live.is_asked && !live.is_whole(), "the first moment is where it begins");
         live.waits_until(until(200));
         assert!(!live.is_asked && !live.is_whole(), "what tells of it is still to come");
-        live.answered -= MOST_PATIENCE;
+        wait_long(&mut live);
         assert!(live.is_whole(), "it does not come any more");
         assert_eq!(live.turn().took, Duration::from_nanos(100));
         // What can't be told is not waited for.
         live.is_asked = true;
         live.waits_until(None);
-        live.answered -= MOST_PATIENCE;
+        wait_long(&mut live);
         assert!(live.is_whole());
         assert!(live.turn().took < Duration::from_secs(1 << 20));
     }

@@ -5,7 +5,6 @@
 //!
 //! **Invariant:** keys are answered at once, whatever the reader of samples does.
 
-mod cgroups;
 mod facts;
 mod feed;
 mod interval;
@@ -18,7 +17,7 @@ mod waits;
 use crate::failure::{Failure, ended, failed};
 use crate::foreground;
 use crate::options::exit_status;
-use crate::options::top::{Seconds, TopOptions};
+use crate::options::top::TopOptions;
 use crate::stderr::write_stderr;
 use crate::style::ColorChoice;
 use crate::terminal::{Screen, TerminalDevice, spawn_input, spawn_signals};
@@ -143,7 +142,7 @@ fn next_turn(at: Instant, delay: Duration) -> Instant {
 /// Writes one table, or one line, after the other.
 fn print(options: &TopOptions, watch: &mut Watch, choice: &Choice) -> Result<(), Failure> {
     foreground::end_by_signals().map_err(|error| failed(format!("signals can't be received: {error}")))?;
-    let Seconds(delay) = options.delay;
+    let delay = options.delay;
     let most = match options.entries {
         Some(0) => usize::MAX,
         Some(entries) => entries,
@@ -201,7 +200,7 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
     spawn_signals(move |signal| signals.send(Happened::Signal(signal)).is_ok()).map_err(no_terminal)?;
     let mut screen = Screen::enter(device).map_err(no_terminal)?;
     spawn_input(move |event| sender.send(Happened::Terminal(event)).is_ok()).map_err(no_terminal)?;
-    let Seconds(mut delay) = options.delay;
+    let mut delay = options.delay;
     let mut view = View::new(choice);
     let mut turn_at = Instant::now() + delay.min(FIRST);
     let mut shown = 0;

@@ -5,14 +5,10 @@
 use super::facts::{Facts, is_waits, per_second};
 use super::interval::{Choice, Interval, Row, RowId, WAITS};
 use crate::options::top::TopKey;
+use crate::report::share;
 use crate::stderr::visible;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-
-/// A share of a whole, in per cent.
-pub(super) fn percent(part: u64, whole: u64) -> f64 {
-    100.0 * part as f64 / whole.max(1) as f64
-}
 
 /// A rate for people: `1.2M`.
 fn rate_text(per_second: f64) -> String {
@@ -95,7 +91,7 @@ pub(super) fn numbers(
     busy_period: u64,
     row: &Row,
 ) -> (f64, String) {
-    let share = percent(row.period, busy_period);
+    let share = share(row.period, busy_period);
     let time = facts.cpus_of(choice.event, row.period, interval).map(|cpus| format!("{:7.1}%", 100.0 * cpus));
     (share, time.unwrap_or_else(|| format!("{:>8}", rate_text(per_second(row.period, interval)))))
 }
@@ -115,7 +111,7 @@ pub(super) fn behind_name(choice: &Choice, row: &Row) -> String {
     if choice.key != TopKey::Process || row.kinds.is_empty() {
         return row.place.clone();
     }
-    let shares = row.kinds.iter().map(|&(kind, period)| (kind.name(), percent(period, row.period)));
+    let shares = row.kinds.iter().map(|&(kind, period)| (kind.name(), share(period, row.period)));
     let much = shares.filter(|&(_, share)| share >= 0.5).take(2);
     much.map(|(kind, share)| format!("{kind} {share:.0} %")).collect::<Vec<_>>().join(", ")
 }
@@ -172,7 +168,7 @@ fn row_json(facts: &Facts, interval: &Interval, choice: &Choice, busy_period: u6
         (TopKey::Cpu, _) => json!({ "cpu": row.number }),
     };
     let of_all = facts.cpus_of(choice.event, row.period, interval);
-    let share = percent(row.period, busy_period) / 100.0;
+    let share = share(row.period, busy_period) / 100.0;
     if is_waits {
         let kinds = row.kinds.iter().map(|&(kind, ns)| (bare(kind.name()).to_owned(), json!(ns)));
         object["ns"] = json!(row.period);

@@ -63,7 +63,7 @@ impl<'a> Hits<'a> {
     pub(super) fn new(options: &'a Options) -> Self {
         Self {
             options,
-            resolver: Resolver::new(),
+            resolver: Resolver::default(),
             watch_targets: Vec::new(),
             notes: Vec::new(),
             tally: HitTally::default(),
@@ -158,11 +158,11 @@ impl<'a> Hits<'a> {
 
     fn print(&mut self, hit: &Hit, at: u64, target: &str, len: u64, output: &mut WatchOutput) {
         let since = hit.at.since(self.begin);
-        let decision = self.rate.hit(since);
-        if decision.left_out_before > 0 {
-            self.print_left_out(decision.left_out_before, output);
+        let (left_out_before, is_printed) = self.rate.hit(since);
+        if left_out_before > 0 {
+            self.print_left_out(left_out_before, output);
         }
-        if !decision.print {
+        if !is_printed {
             return;
         }
         let place = self.resolver.place(hit.pid, at, AddressKind::Instruction);
@@ -256,11 +256,7 @@ impl<'a> Hits<'a> {
             if last >= into.last {
                 (into.last, into.value) = (last, row.last_value.or(into.value));
             }
-            for cpu in &row.cpus {
-                if let Err(index) = into.cpus.binary_search(cpu) {
-                    into.cpus.insert(index, *cpu);
-                }
-            }
+            into.cpus.extend(&row.cpus);
             if *most > 0 && is_same_way(&into.callers, &callers) {
                 *most += that_way;
             } else if that_way > *most {

@@ -55,19 +55,14 @@ impl WatchOutput {
                 WatchSink::File(file, name)
             }
         };
-        let terminal = match &sink {
-            WatchSink::Stderr => io::stderr().is_terminal(),
-            WatchSink::Stdout => io::stdout().is_terminal(),
-            WatchSink::File(file, _) => file.is_terminal(),
+        let of_stderr = || terminal_size::terminal_size_of(io::stderr());
+        let (is_terminal, size) = match &sink {
+            WatchSink::Stderr => (io::stderr().is_terminal(), of_stderr()),
+            WatchSink::Stdout => (io::stdout().is_terminal(), terminal_size::terminal_size_of(io::stdout())),
+            WatchSink::File(file, _) => (file.is_terminal(), of_stderr()),
         };
-        let columns = || {
-            let size = match sink {
-                WatchSink::Stdout => terminal_size::terminal_size_of(io::stdout()),
-                _ => terminal_size::terminal_size_of(io::stderr()),
-            };
-            size.map(|(width, _)| usize::from(width.0))
-        };
-        let destination = if terminal { Destination::Terminal(columns()) } else { Destination::Other };
+        let columns = size.map(|(width, _)| usize::from(width.0));
+        let destination = if is_terminal { Destination::Terminal(columns) } else { Destination::Other };
         let no_color = std::env::var_os("NO_COLOR");
         let style = Style::resolve(options.color, destination, no_color.as_deref(), Grouping::Thousands);
         let shows = io::stderr().is_terminal() && !options.trace && options.command.is_empty();
@@ -89,16 +84,13 @@ impl WatchOutput {
         };
         if let Err(error) = written {
             self.is_lost = true;
-            match &self.sink {
-                WatchSink::File(_, name) => {
-                    report_error(&format!("can't write to {name}: {error}"), 0);
-                }
+            let name = match &self.sink {
+                WatchSink::File(_, name) => name.as_str(),
                 // A reader that has enough (`| head`) is no error to talk about.
-                WatchSink::Stdout if error.kind() != io::ErrorKind::BrokenPipe => {
-                    report_error(&format!("can't write to standard output: {error}"), 0);
-                }
-                WatchSink::Stderr | WatchSink::Stdout => {}
-            }
+                WatchSink::Stdout if error.kind() != io::ErrorKind::BrokenPipe => "standard output",
+                WatchSink::Stderr | WatchSink::Stdout => return,
+            };
+            report_error(&format!("can't write to {name}: {error}"), 0);
         }
     }
 

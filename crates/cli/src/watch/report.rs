@@ -5,6 +5,7 @@
 
 use pmux::symbol::ResolvedAddress;
 use pmux::{Count, Nanos};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Everything about one run.
@@ -45,8 +46,8 @@ pub(super) struct HitRow {
     pub(super) command: String,
     pub(super) pid: i32,
     pub(super) tid: i32,
-    /// On which CPUs, ascending.
-    pub(super) cpus: Vec<u32>,
+    /// On which CPUs.
+    pub(super) cpus: BTreeSet<u32>,
     /// When first, since the beginning.
     pub(super) first: Nanos,
     /// When last.
@@ -86,7 +87,7 @@ pub(super) fn short(place: &ResolvedAddress) -> String {
 impl HitRow {
     /// A row without hits.
     pub(super) fn new(pid: i32, tid: i32, first: Nanos, place: Arc<ResolvedAddress>) -> Self {
-        let (command, cpus, callers) = (String::new(), Vec::new(), Vec::new());
+        let (command, cpus, callers) = (String::new(), BTreeSet::new(), Vec::new());
         let (last, that_way, value) = (Nanos::ZERO, ChainShare::One, None);
         Self { hits: 0, command, pid, tid, cpus, first, last, place, callers, that_way, value }
     }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Who is who, and where is what.
+#[derive(Default)]
 pub(super) struct Resolver {
     pub(super) symbolizer: Symbolizer,
     /// By thread.
@@ -30,11 +31,6 @@ pub(super) enum AddressKind {
 }
 
 impl Resolver {
-    pub(super) fn new() -> Self {
-        let (names, images) = Default::default();
-        Self { symbolizer: Symbolizer::new(), names, images, astray: false }
-    }
-
     /// A process as it is mapped now: its places are known from here on, also after its end.
     pub(super) fn remember(&mut self, pid: i32) {
         // One that is gone already has no places.
@@ -45,7 +41,6 @@ impl Resolver {
     /// A process was started by another one, and has the same mappings until it says otherwise.
     pub(super) fn started(&mut self, pid: i32, tid: i32, parent: i32) {
         if pid != parent && pid == tid {
-            self.images.remove(&pid);
             let stands = self.images.get(&parent).copied().unwrap_or(parent);
             self.images.insert(pid, stands);
         }

@@ -16,6 +16,7 @@ use crate::options::exit_status;
 use crate::options::shared::SharedWhen;
 use crate::options::target::TargetSpec;
 use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options};
+use crate::sampling::awaited_target;
 use crate::stat::{cpu_choice, service_was_away};
 use crate::stderr::write_stderr;
 use pmux::symbol::{ProcessImage, SearchScope};
@@ -23,7 +24,8 @@ use pmux::wait::{Token, Waiter, Wake};
 use pmux::watch::{
     AcrossExec, NameCause, RegisterSharing, Wakes, Watch, WatchDetail, WatchEvent, WatchOptions, WatchTarget,
 };
-use pmux::{Command, Error, Followed, Inherit, Running, Session, Slice, Step, Target};
+use pmux::{Command, Error, Inherit, Session, Slice, Step, Target};
+use pmux_daemon::flight::Child;
 use std::collections::{HashMap, HashSet};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -40,24 +42,6 @@ const MOST_UNWATCHED: usize = 8;
 /// How often it is shown how far it is.
 const SHOW: Duration = Duration::from_millis(250);
 
-/// The command, as far as it is.
-enum Child {
-    None,
-    /// Something that is looked for may still come.
-    Followed(Box<Followed>),
-    Running(Running),
-}
-
-impl Child {
-    fn running(&mut self) -> Option<&mut Running> {
-        match self {
-            Self::None => None,
-            Self::Followed(followed) => Some(followed.running()),
-            Self::Running(running) => Some(running),
-        }
-    }
-}
-
 pub(super) struct WatchRun<'a> {
     options: &'a Options,
     session: &'a Session,
@@ -72,7 +56,8 @@ pub(super) struct WatchRun<'a> {
     hits: Hits<'a>,
     programs: Programs,
     watch: Option<Watch>,
-    child: Child,
+    /// The command, if there is one. It is followed as long as something that is looked for may still come.
+    child: Option<Child>,
     waiter: Waiter,
     began: Instant,
     signal: Option<i32>,
@@ -99,7 +84,7 @@ impl<'a> WatchRun<'a> {
             hits: Hits::new(options),
             programs: Programs::default(),
             watch: None,
-            child: Child::None,
+            child: None,
             waiter,
             began: Instant::now(),
             signal: None,
@@ -117,14 +102,10 @@ impl<'a> WatchRun<'a> {
             Ok(ended) => self.finish(ended),
             Err(failure) => {
                 // No code would wait for the child any more.
-                match std::mem::replace(&mut self.child, Child::None) {
-                    Child::Followed(followed) => {
-                        let _ = followed.kill().wait(self.session);
-                    }
-                    Child::Running(mut running) => {
-                        let _ = running.kill(SIGTERM);
-                    }
-                    Child::None => {}
+                match self.child.take() {
+                    Some(Child::Followed(followed)) => drop(followed.kill().wait(self.session)),
+                    Some(Child::Running(mut running)) => drop(running.kill(SIGTERM)),
+                    None => {}
                 }
                 self.output.hide();
                 Err(failure)
@@ -157,16 +138,10 @@ impl<'a> WatchRun<'a> {
     fn begin(&mut self) -> Result<(), Failure> {
         match self.target_spec.clone() {
             TargetSpec::Command => self.begin_command()?,
-            TargetSpec::Pids(pids) => {
-                for pid in pids {
-                    self.arm_process(pid, &Target::Processes(vec![pid]))?;
-                    self.follow_execs(pid);
-                }
-            }
-            TargetSpec::Tids(tids) => {
-                for tid in tids {
-                    self.arm_process(tid, &Target::Threads(vec![tid]))?;
-                    self.follow_execs(tid);
+            TargetSpec::Pids(ids) | TargetSpec::Tids(ids) => {
+                for id in ids {
+                    self.arm_process(id)?;
+                    self.follow_execs(id);
                 }
             }
             TargetSpec::Cpus(list) => {
@@ -176,7 +151,7 @@ impl<'a> WatchRun<'a> {
         }
         if !matches!(self.target_spec, TargetSpec::Command) && !self.options.command.is_empty() {
             let command = Command::hold(self.options.command.clone()).map_err(|error| failure(&error))?;
-            self.child = Child::Running(command.release(&[]).map_err(|error| failure(&error))?);
+            self.child = Some(Child::Running(command.release(&[]).map_err(|error| failure(&error))?));
         }
         self.began = Instant::now();
         Ok(())
@@ -200,7 +175,8 @@ impl<'a> WatchRun<'a> {
     }
 
     /// Arms a process that runs. What may still be loaded is looked for again and again.
-    fn arm_process(&mut self, id: i32, target: &Target<'_>) -> Result<(), Failure> {
+    fn arm_process(&mut self, id: i32) -> Result<(), Failure> {
+        let target = self.target_of(id);
         if !target.is_alive() {
             let what = if matches!(target, Target::Threads(_)) { "thread" } else { "process" };
             return Err(failed(format!("there is no {what} {id} (any more)")));
@@ -209,7 +185,15 @@ impl<'a> WatchRun<'a> {
         self.missing.insert(id, (0..self.args.len()).collect());
         // It may end before its first hit is looked at.
         self.hits.resolver.name(image.pid(), image.pid());
-        self.look_into(id, &image, target)
+        self.look_into(id, &image, &target)
+    }
+
+    /// The thread that has this number, where threads are watched; the process otherwise.
+    fn target_of(&self, id: i32) -> Target<'static> {
+        match self.target_spec {
+            TargetSpec::Tids(_) => Target::Threads(vec![id]),
+            _ => Target::Processes(vec![id]),
+        }
     }
 
     /// Looks for what is missing in a process, and arms what is found.
@@ -271,7 +255,7 @@ impl<'a> WatchRun<'a> {
         };
         self.waiter.watch(followed.ready(), FOLLOW);
         let step = followed.next_step();
-        self.child = Child::Followed(Box::new(followed));
+        self.child = Some(Child::Followed(Box::new(followed)));
         self.hits.command(pid);
         self.follow(&step)
     }
@@ -287,7 +271,7 @@ impl<'a> WatchRun<'a> {
         self.programs.looked_into(command.pid());
         self.arm_addresses(&Target::Command(&command))?;
         self.hits.command(command.pid());
-        self.child = Child::Running(command.release(&[]).map_err(|error| failure(&error))?);
+        self.child = Some(Child::Running(command.release(&[]).map_err(|error| failure(&error))?));
         Ok(())
     }
 
@@ -324,19 +308,19 @@ impl<'a> WatchRun<'a> {
                 if self.options.later || self.args.iter().any(|arg| !arg.found) {
                     // Another program may have it as well: each that is executed is looked into.
                     match &mut self.child {
-                        Child::Followed(followed) if has_all => followed.go_on_at_full_speed(),
-                        Child::Followed(followed) => followed.go_on(),
-                        Child::None | Child::Running(_) => {}
+                        Some(Child::Followed(followed)) if has_all => followed.go_on_at_full_speed(),
+                        Some(Child::Followed(followed)) => followed.go_on(),
+                        _ => {}
                     }
                     return Ok(());
                 }
             }
         }
         self.waiter.forget(FOLLOW);
-        self.child = match std::mem::replace(&mut self.child, Child::None) {
+        self.child = self.child.take().map(|child| match child {
             Child::Followed(followed) => Child::Running(followed.finish()),
-            other => other,
-        };
+            running => running,
+        });
         Ok(())
     }
 
@@ -355,11 +339,13 @@ impl<'a> WatchRun<'a> {
 
     /// Waits for the end, and takes in what happens; how the command ended, if there is one and it did.
     fn wait(&mut self) -> Result<Option<ExitStatus>, Failure> {
-        if let Some(running) = self.child.running() {
-            let watched = self.waiter.watch_child(running.child());
+        if let Some(child) = &mut self.child {
+            let watched = self.waiter.watch_child(child.running().child());
             watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
         }
         let mut next_show = self.began;
+        let awaited = awaited_target(&self.target_spec);
+        let is_target_gone = || awaited.as_ref().is_some_and(|target| !target.is_alive());
         loop {
             let deadline = Instant::now() + (self.began.elapsed() / 8).clamp(FIRST_LOOK, self.longest_look());
             let wakes = self.waiter.wait(Some(deadline)).map_err(|errno| failed(format!("waiting failed: {errno}")))?;
@@ -367,7 +353,7 @@ impl<'a> WatchRun<'a> {
                 match wake {
                     Wake::Signal(signal) => {
                         self.signal = Some(signal);
-                        pass_on(signal, self.child.running());
+                        pass_on(signal, self.child.as_mut().map(Child::running));
                     }
                     Wake::Fd(FOLLOW) => self.take_step()?,
                     _ => {}
@@ -375,25 +361,21 @@ impl<'a> WatchRun<'a> {
             }
             self.take_events()?;
             self.look_for_libraries()?;
-            if let Some(running) = self.child.running()
-                && let Some(exited) = running.try_wait(self.session).map_err(|error| failure(&error))?
+            if let Some(child) = &mut self.child
+                && let Some(exited) = child.running().try_wait(self.session).map_err(|error| failure(&error))?
             {
                 return Ok(Some(exited.status));
             }
             let elapsed = self.began.elapsed();
             let late = self.options.timeout_ms.is_some_and(|ms| elapsed >= Duration::from_millis(ms));
             if late || self.hits.has_enough() || self.output.is_lost {
-                match self.child.running() {
-                    None => return Ok(None),
+                let Some(child) = &mut self.child else { return Ok(None) };
+                if !std::mem::replace(&mut self.asked_to_end, true) {
                     // If it has ended just now, the next look finds it.
-                    Some(running) if !self.asked_to_end => {
-                        let _ = running.kill(SIGTERM);
-                        self.asked_to_end = true;
-                    }
-                    Some(_) => {}
+                    let _ = child.running().kill(SIGTERM);
                 }
             }
-            if matches!(self.child, Child::None) && (self.signal.is_some() || !self.is_target_alive()) {
+            if self.child.is_none() && (self.signal.is_some() || is_target_gone()) {
                 return Ok(None);
             }
             if Instant::now() >= next_show {
@@ -410,7 +392,7 @@ impl<'a> WatchRun<'a> {
     }
 
     fn take_step(&mut self) -> Result<(), Failure> {
-        let Child::Followed(followed) = &mut self.child else { return Ok(()) };
+        let Some(Child::Followed(followed)) = &mut self.child else { return Ok(()) };
         followed.try_step().map_or(Ok(()), |step| self.follow(&step))
     }
 
@@ -446,22 +428,10 @@ impl<'a> WatchRun<'a> {
         }
         let ids: Vec<i32> = self.missing.iter().filter(|(_, missing)| !missing.is_empty()).map(|(&id, _)| id).collect();
         for id in ids {
-            let target = match self.target_spec {
-                TargetSpec::Tids(_) => Target::Threads(vec![id]),
-                _ => Target::Processes(vec![id]),
-            };
             let Ok(image) = ProcessImage::read(id) else { continue };
-            self.look_into(id, &image, &target)?;
+            self.look_into(id, &image, &self.target_of(id))?;
         }
         Ok(())
-    }
-
-    fn is_target_alive(&self) -> bool {
-        match &self.target_spec {
-            TargetSpec::Pids(pids) => Target::Processes(pids.clone()).is_alive(),
-            TargetSpec::Tids(tids) => Target::Threads(tids.clone()).is_alive(),
-            TargetSpec::Command | TargetSpec::Cpus(_) => true,
-        }
     }
 
     fn show(&mut self) {

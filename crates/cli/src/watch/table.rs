@@ -8,7 +8,7 @@ use super::trace::number;
 use crate::stderr::visible;
 use crate::style::{Grouping, Ink, Style};
 use pmux::units::number_text;
-use pmux::{Estimate, Nanos};
+use pmux::{CpuList, Estimate, Nanos};
 use pmux_ui::text::{columns, cut, wrap};
 
 /// Names of threads are cut at this width.
@@ -104,25 +104,10 @@ fn cells(row: &HitRow, hits_in_rows: u64, style: Style) -> HitCells {
         (share, Ink::Plain),
         (name, Ink::Plain),
         (id, Ink::Faint),
-        (ranges(&row.cpus), Ink::Faint),
+        (row.cpus.iter().copied().collect::<CpuList>().to_string(), Ink::Faint),
         (seconds(row.first, 6), Ink::Faint),
         (seconds(row.last, 6), Ink::Faint),
     ]
-}
-
-/// Numbers as a list of CPUs is written: `0-3,6`.
-fn ranges(cpus: &[u32]) -> String {
-    let mut out: Vec<String> = Vec::new();
-    let mut rest = cpus;
-    while let Some(&first) = rest.first() {
-        let run = rest.iter().zip(first..).take_while(|(cpu, next)| **cpu == *next).count();
-        out.push(match run {
-            1 => first.to_string(),
-            _ => format!("{first}-{}", rest[run - 1]),
-        });
-        rest = &rest[run..];
-    }
-    out.join(",")
 }
 
 fn rows(out: &mut String, report: &WatchReport, target: &TargetReport, style: Style) {

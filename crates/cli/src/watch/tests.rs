@@ -24,7 +24,7 @@ fn row(hits: u64, command: &str, tid: i32, at: &str, line: u32) -> HitRow {
     row.hits = hits;
     row.last = Nanos(1500 * MS);
     row.command = command.to_owned();
-    row.cpus = vec![0, 1, 2, 5];
+    row.cpus = [0, 1, 2, 5].into();
     row.callers = vec![place("teller", 30), Arc::new(ResolvedAddress::unknown(0x7f00_1234))];
     row
 }
@@ -37,7 +37,7 @@ fn a_mapping_that_is_told_is_added_to_what_is_known() {
     let code = maps.iter().find(|mapping| mapping.rights.execute && mapping.file().is_some()).unwrap();
     // Where nothing is mapped in truth.
     let reported = Mapping { start: 0x10000, end: 0x10000 + (code.end - code.start), ..code.clone() };
-    let mut resolver = Resolver::new();
+    let mut resolver = Resolver::default();
     resolver.remember(own);
     assert_eq!(resolver.place(own, 0x10000, AddressKind::Instruction).module, None);
     resolver.mapped(own, Some(reported));

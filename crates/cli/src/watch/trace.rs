@@ -26,23 +26,14 @@ pub(super) struct Rate {
     pub(super) total_left_out: u64,
 }
 
-/// What to do with a hit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RateDecision {
-    /// So many were left out in the second before, which is over.
-    pub(super) left_out_before: u64,
-    /// Whether this one is printed.
-    pub(super) print: bool,
-}
-
 impl Rate {
     /// So many lines a second; 0 for all.
     pub(super) fn new(most: u64) -> Self {
         Self { most: (most > 0).then_some(most), second: 0, printed: 0, left_out: 0, total_left_out: 0 }
     }
 
-    /// One more hit.
-    pub(super) fn hit(&mut self, since_begin: Nanos) -> RateDecision {
+    /// One more hit: how many were left out in the second before, if that is over, and whether this one is printed.
+    pub(super) fn hit(&mut self, since_begin: Nanos) -> (u64, bool) {
         let second = since_begin.0 / SECOND;
         let left_out_before = if second > self.second { self.flush() } else { 0 };
         if second > self.second {
@@ -55,7 +46,7 @@ impl Rate {
             self.left_out += 1;
             self.total_left_out += 1;
         }
-        RateDecision { left_out_before, print }
+        (left_out_before, print)
     }
 
     /// What was left out and not told yet.
@@ -176,22 +167,18 @@ mod tests {
     #[test]
     fn each_second_has_its_lines() {
         let mut rate = Rate::new(2);
-        let decision = |left_out_before, print| RateDecision { left_out_before, print };
-        assert_eq!(rate.hit(Nanos(5)), decision(0, true));
-        assert_eq!(rate.hit(Nanos(6)), decision(0, true));
-        assert_eq!(rate.hit(Nanos(7)), decision(0, false));
-        assert_eq!(rate.hit(Nanos(8)), decision(0, false));
-        assert_eq!(rate.hit(Nanos(3 * SECOND)), decision(2, true));
+        assert_eq!([5, 6, 7, 8].map(|at| rate.hit(Nanos(at))), [(0, true), (0, true), (0, false), (0, false)]);
+        assert_eq!(rate.hit(Nanos(3 * SECOND)), (2, true));
         // Another CPU's hit of the second before.
-        assert_eq!(rate.hit(Nanos(2 * SECOND)), decision(0, true));
-        assert_eq!(rate.hit(Nanos(3 * SECOND + 1)), decision(0, false));
+        assert_eq!(rate.hit(Nanos(2 * SECOND)), (0, true));
+        assert_eq!(rate.hit(Nanos(3 * SECOND + 1)), (0, false));
         assert_eq!((rate.flush(), rate.flush(), rate.total_left_out), (1, 0, 3));
     }
 
     #[test]
     fn without_a_rate_everything_is_printed() {
         let mut rate = Rate::new(0);
-        assert!((0..10_000).all(|at| rate.hit(Nanos(at)).print));
+        assert!((0..10_000).all(|at| rate.hit(Nanos(at)).1));
     }
 
     #[test]

@@ -10,10 +10,7 @@ fn bench(line: &str) -> Start {
 
 /// Whether a breakpoint is granted here. The machine's registers are locked.
 fn breakpoints() -> bool {
-    let session = pmux::Session::new().unwrap();
-    let event = pmux::Event::parse_with("mem:0x1000:w:u", session.catalog()).unwrap();
-    let granted = matches!(session.probe(&event, &pmux::Target::CurrentThread), Ok(pmux::Probe::Opens));
-    kernel() && common::needs("breakpoints", "a debug register", granted)
+    kernel() && common::needs("breakpoints", "a debug register", common::opens("mem:0x1000:w:u"))
 }
 
 /// The output with each number that was measured replaced, whatever its width.

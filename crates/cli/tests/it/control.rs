@@ -3,7 +3,9 @@
 //! Read first: [`Rounds`].
 
 use crate::common::recording::Content;
-use crate::common::{self, Start, SyncDir, eventually, kernel, pmux, record_words, role, root, skip_unless, start};
+use crate::common::{
+    self, Start, SyncDir, eventually, kernel, new_file, pmux, record_words, role, root, skip_unless, start,
+};
 use crate::off_cpu::{self, sees_waits};
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -68,10 +70,6 @@ impl Controller {
 struct Rounds(SyncDir);
 
 impl Rounds {
-    fn new() -> Self {
-        Self(SyncDir::new())
-    }
-
     fn words(&self) -> Vec<std::ffi::OsString> {
         role::words(&format!("rounds:{PAGES},{}", self.0.text("")))
     }
@@ -89,10 +87,6 @@ impl Rounds {
         self.round(1);
         controller.ask("disable");
         self.round(2);
-    }
-
-    fn leave(&self) {
-        self.0.post("leave");
     }
 }
 
@@ -114,10 +108,10 @@ fn what_is_enabled_is_counted() {
         if backend.is_empty() && !kernel() {
             continue;
         }
-        let (mut controller, rounds) = (Controller::new(), Rounds::new());
+        let (mut controller, rounds) = (Controller::new(), Rounds(SyncDir::new()));
         let running = stat_of(event, &rounds, &controller).env("PMUX_BACKEND", backend).spawn();
         rounds.play(&mut controller);
-        rounds.leave();
+        rounds.0.post("leave");
         let ran = running.wait().good();
         let count = ran.value(event);
         assert!(is_one_round(count as u64), "{backend}: {}", ran.err);
@@ -126,7 +120,7 @@ fn what_is_enabled_is_counted() {
 
 #[test]
 fn nothing_is_counted_until_it_is_asked_for() {
-    let (mut controller, rounds) = (Controller::new(), Rounds::new());
+    let (mut controller, rounds) = (Controller::new(), Rounds(SyncDir::new()));
     let running = stat_of("page-faults", &rounds, &controller).spawn();
     rounds.0.arrived_pid();
     // What is no command is told and not answered; lines may come in pieces, and several at once.
@@ -134,7 +128,7 @@ fn nothing_is_counted_until_it_is_asked_for() {
     controller.send(&format!("ng\n{}\nping\ndisable\n\nping\n", "x".repeat(5000)));
     controller.answered(4);
     [0, 1, 2].iter().for_each(|&number| rounds.round(number));
-    rounds.leave();
+    rounds.0.post("leave");
     let ran = running.wait().good();
     let told = ["`enable page-faults` is no command: enable, disable", "-I prints counts"];
     ran.says(&told).says(&["<not counted>"]);
@@ -146,11 +140,11 @@ fn nothing_is_counted_until_it_is_asked_for() {
 #[test]
 fn what_is_enabled_is_recorded() {
     skip_unless!(kernel() && role::pages_are_small());
-    let (mut controller, rounds) = (Controller::new(), Rounds::new());
+    let (mut controller, rounds) = (Controller::new(), Rounds(SyncDir::new()));
     let file = controller.path("x.data");
     let running = pmux(record_words(&file, &["-D", "-1", "--control", &controller.place()], rounds.words())).spawn();
     rounds.play(&mut controller);
-    rounds.leave();
+    rounds.0.post("leave");
     running.wait().good();
     let content = Content::read(&file);
     assert!(is_one_round(content.samples), "{} samples", content.samples);
@@ -160,7 +154,7 @@ fn what_is_enabled_is_recorded() {
 #[test]
 fn a_snapshot_goes_on_in_another_file_and_stop_is_the_end() {
     skip_unless!(kernel() && role::pages_are_small());
-    let (mut controller, rounds) = (Controller::new(), Rounds::new());
+    let (mut controller, rounds) = (Controller::new(), Rounds(SyncDir::new()));
     let file = controller.path("x.data");
     let options = ["--switch-output", "-D", "-1", "--control", &controller.place()];
     let running = pmux(record_words(&file, &options, rounds.words())).spawn();
@@ -188,12 +182,11 @@ fn a_snapshot_goes_on_in_another_file_and_stop_is_the_end() {
 fn what_is_enabled_is_recorded_by_the_service() {
     skip_unless!(root() && role::pages_are_small());
     let service = common::service::Service::start();
-    let (mut controller, rounds) = (Controller::new(), Rounds::new());
+    let (mut controller, rounds) = (Controller::new(), Rounds(SyncDir::new()));
     let file = controller.path("x.data");
     let words = rounds.words();
-    let mut program =
-        pmux_testkit::marked(&mut std::process::Command::new(&words[0])).args(&words[1..]).spawn().unwrap();
-    let options = ["--shared=always", "-p", &program.id().to_string(), "-D", "-1", "--control", &controller.place()];
+    let program = start(&words[0], &words[1..]).spawn();
+    let options = ["--shared=always", "-p", &program.pid().to_string(), "-D", "-1", "--control", &controller.place()];
     let running = pmux(record_words(&file, &options, Vec::new())).env("PMUX_SOCKET", service.socket()).spawn();
     rounds.play(&mut controller);
     controller.ask("enable");
@@ -202,8 +195,8 @@ fn what_is_enabled_is_recorded_by_the_service() {
     rounds.round(4);
     controller.ask("stop");
     running.wait().good();
-    rounds.leave();
-    program.wait().unwrap();
+    rounds.0.post("leave");
+    program.wait();
     let content = Content::read(&file);
     assert!((2 * PAGES..3 * PAGES).contains(&content.samples), "{} samples", content.samples);
 }
@@ -212,7 +205,7 @@ fn what_is_enabled_is_recorded_by_the_service() {
 #[test]
 fn waits_are_recorded_while_they_are_enabled() {
     skip_unless!(sees_waits());
-    let (mut controller, rounds) = (Controller::new(), Rounds::new());
+    let (mut controller, rounds) = (Controller::new(), Rounds(SyncDir::new()));
     let file = controller.path("x.data");
     let options = ["--off-cpu=0", "-D", "-1", "--control", &controller.place()];
     let running = pmux(record_words(&file, &options, rounds.words())).spawn();
@@ -232,12 +225,8 @@ fn waits_are_recorded_while_they_are_enabled() {
     controller.ask("stop");
     let ran = running.wait();
     let report = off_cpu::report(&file, &["-g", "none", "-s", "thread"]);
-    let sums: Vec<_> = report["events"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|event| (event["name"].as_str().unwrap(), event["period"].as_u64().unwrap()))
-        .collect();
+    let named = |event: &serde_json::Value| (event["name"].clone(), event["period"].as_u64().unwrap());
+    let sums: Vec<_> = report["events"].as_array().unwrap().iter().map(named).collect();
     let of = |name: &str| sums.iter().find(|(event, _)| *event == name).map_or(0, |(_, ns)| *ns);
     // Two threads. Who woke one that had not come back by the end is known, and its wait is not.
     let most = 2 * enabled.as_nanos() as u64;
@@ -304,8 +293,7 @@ fn a_command_can_say_itself_when_it_is_counted() {
 
 #[test]
 fn what_can_not_be_a_channel_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let missing = folder.path().join("missing");
+    let (_dir, missing) = new_file("missing");
     let run = |words: &[&str]| pmux(words.iter().chain(&["-e", "page-faults:u", "--", "true"])).run();
     let control = |place: &str| run(&["stat", "--control", place]);
     for command in ["stat", "record"] {

@@ -4,29 +4,24 @@
 //! the recording. Read first: [`recording`].
 
 use crate::common;
-use crate::common::{SyncDir, eventually, kernel, pmux, record_faults, role, skip_unless};
-use flate2::read::GzDecoder;
+use crate::common::{SyncDir, kernel, new_file, pmux, record_faults, role, skip_unless, unpacked};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Page faults of a process with three threads: each one a sample.
-fn recording(file: &Path) {
-    record_faults(file, &["--switch-events"], role::words("threads:3,100"));
+/// Page faults of a process with three threads: each one a sample. The folder goes away with the test.
+pub(crate) fn recording() -> (SyncDir, PathBuf) {
+    let (sync_dir, file) = new_file("perf.data");
+    record_faults(&file, &["--switch-events"], role::words("threads:3,100"));
+    (sync_dir, file)
 }
 
 /// What is made of it.
 fn made(file: &Path, format: &str) -> Vec<u8> {
     let made = pmux(["convert", "--no-inline", "--to", format, "-i"]).args([file]).run().good().out;
-    if made.starts_with(&[0x1f, 0x8b]) { unpacked(&made) } else { made }
-}
-
-fn unpacked(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    GzDecoder::new(bytes).read_to_end(&mut out).unwrap();
-    out
+    if made.starts_with(&[0x1f, 0x8b]) { unpacked(&made[..]) } else { made }
 }
 
 /// Samples by function, the one that was met: what all formats must agree on.
@@ -267,9 +262,7 @@ fn firefox(bytes: &[u8]) -> Leaves {
 #[test]
 fn all_formats_tell_the_same() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("perf.data");
-    recording(&file);
+    let (_folder, file) = recording();
     let told = folded(&made(&file, "folded"));
     assert!(told.values().any(|count| *count >= 300), "{told:?}");
     // A stack without a frame has its command alone, which is no function.
@@ -288,9 +281,7 @@ fn all_formats_tell_the_same() {
 #[test]
 fn trace_events_nest_and_stand_in_their_threads() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("perf.data");
-    recording(&file);
+    let (_folder, file) = recording();
     let trace: Value = serde_json::from_slice(&made(&file, "chrome")).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let mut threads: BTreeMap<(i64, i64), Vec<(f64, f64)>> = BTreeMap::new();
@@ -324,7 +315,6 @@ fn trace_events_nest_and_stand_in_their_threads() {
 
 #[test]
 fn what_can_not_be_converted_is_said() {
-    let sync_dir = SyncDir::new();
     pmux(["convert", "-f", "firefix"]).run().bad(125, &["'firefox'", "a similar value exists"]);
     pmux(["convert", "--to", "firefix"])
         .run()
@@ -333,7 +323,7 @@ fn what_can_not_be_converted_is_said() {
     pmux(["convert", "--to", "folded", "--since", "2", "--until", "1"])
         .run()
         .bad(125, &["--to must be later than --from"]);
-    let empty = sync_dir.path("empty");
+    let (_folder, empty) = new_file("empty");
     std::fs::write(&empty, "").unwrap();
     for format in ["firefox", "pprof", "speedscope", "folded", "perfetto", "chrome"] {
         pmux(["convert", "--to", format, "-i", empty.to_str().unwrap()]).run().bad(125, &["the recording is empty"]);
@@ -353,17 +343,13 @@ fn ask(port: u16, line: &str, host: &str) -> (String, Vec<u8>) {
 #[test]
 fn a_recording_is_served_to_clients_with_the_link() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let (file, out) = (sync_dir.path("perf.data"), sync_dir.path("link"));
-    recording(&file);
+    let (sync_dir, file) = recording();
+    let out = sync_dir.path("link");
     // As a job in the background of a script is started.
     let script = format!("trap '' INT; exec \"$0\" view --no-inline -i {} >{}", file.display(), out.display());
     let running = common::start("sh", ["-c", &script, common::PMUX]).spawn();
-    let link = eventually("the link", || {
-        let text = std::fs::read_to_string(&out).unwrap_or_default();
-        text.ends_with('\n').then_some(text)
-    });
-    let inner = link.trim().strip_prefix("https://profiler.firefox.com/from-url/").unwrap();
+    let link = sync_dir.read("link");
+    let inner = link.strip_prefix("https://profiler.firefox.com/from-url/").unwrap();
     let inner = inner.trim_end_matches('/').replace("%3A", ":").replace("%2F", "/");
     let rest = inner.strip_prefix("http://127.0.0.1:").unwrap();
     let (port, path) = rest.split_once('/').unwrap();
@@ -372,7 +358,7 @@ fn a_recording_is_served_to_clients_with_the_link() {
     let (head, body) = ask(port, &format!("GET {path}"), &own);
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(head.contains("\r\nAccess-Control-Allow-Origin: https://profiler.firefox.com\r\n"), "{head}");
-    assert!(firefox(&unpacked(&body)).values().sum::<u64>() >= 300);
+    assert!(firefox(&unpacked(&body[..])).values().sum::<u64>() >= 300);
     let (head, body) = ask(port, &format!("OPTIONS {path}"), &own);
     assert!(head.contains("\r\nAccess-Control-Allow-Private-Network: true\r\n") && body.is_empty(), "{head}");
     assert!(ask(port, "GET /", &own).0.starts_with("HTTP/1.1 404 "));

@@ -2,7 +2,8 @@
 
 use crate::common;
 use crate::common::{
-    Start, SyncDir, kernel, pmux, program, role, root, set_mode, skip_unless, start, stat, tracefs, words,
+    CommandResult, Start, SyncDir, kernel, pmux, program, role, root, set_mode, skip_unless, start, stat, tracefs,
+    words,
 };
 use std::fs;
 
@@ -181,28 +182,27 @@ fn files_are_enough_or_it_is_said_how_many_are_needed() {
     refused.bad(125, &["open files", &needed, "16"]).never_says(&[",page-faults:u"]);
 }
 
-/// Threads of this process that sleep.
-struct Idle {
-    stay: std::sync::mpsc::Sender<()>,
-    threads: Vec<std::thread::JoinHandle<bool>>,
+/// Threads of this process that sleep until it ends.
+fn idle_threads() {
+    for _ in 0..24 {
+        std::thread::spawn(|| {
+            loop {
+                std::thread::park();
+            }
+        });
+    }
 }
 
-impl Idle {
-    fn threads(count: usize) -> Self {
-        let (stay, leave) = std::sync::mpsc::channel::<()>();
-        let leave = std::sync::Arc::new(std::sync::Mutex::new(leave));
-        let start = |_| {
-            let leave = std::sync::Arc::clone(&leave);
-            std::thread::spawn(move || leave.lock().unwrap().recv().is_err())
-        };
-        Self { stay, threads: (0..count).map(start).collect() }
-    }
+/// Runs the command under test where it may have so many files open.
+fn with_files(limit: u64, words: &[&str]) -> CommandResult {
+    let line = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
+    start("sh", ["-c", &line, common::PMUX]).args(words).run()
+}
 
-    /// Ends them.
-    fn join(self) {
-        drop(self.stay);
-        self.threads.into_iter().for_each(|thread| assert!(thread.join().unwrap()));
-    }
+/// How many files it says that are needed.
+fn advised(ran: &CommandResult) -> u64 {
+    let number = ran.err.split("allow at least ").nth(1).unwrap_or_else(|| panic!("{}", ran.err));
+    number.split(|letter: char| !letter.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
 #[test]
@@ -211,27 +211,18 @@ fn the_advice_about_files_is_enough_at_once() {
     skip_unless!(kernel() && pmux_testkit::own_process());
     let sync_dir = SyncDir::new();
     // All threads of this process, and some more, so that the limit is met in the middle of opening.
-    let idle = Idle::threads(24);
+    idle_threads();
     let pid = std::process::id().to_string();
-    for (command, place) in [("stat", "stat"), ("record", "record"), ("flight", "flight")] {
-        let place = sync_dir.text(place);
-        let run = |limit: &str| {
-            let line = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
-            let words = [command, "-e", "page-faults:u", "-e", "context-switches:u", "-p", &pid, "-o", &place];
-            start("sh", ["-c", &line, common::PMUX]).args(words).args(["--", "true"]).run()
-        };
-        let mut advised = Vec::new();
+    for command in ["stat", "record", "flight"] {
+        let place = sync_dir.text(command);
+        let words = ["-e", "page-faults:u", "-e", "context-switches:u", "-p", &pid, "-o", &place, "--", "true"];
+        let words = [&[command], &words[..]].concat();
         // Where it fails does not matter.
-        for limit in ["16", "24", "60"] {
-            let refused = run(limit).bad(125, &["open files", "allow at least "]);
-            let number = refused.err.split("allow at least ").nth(1).unwrap();
-            advised.push(number.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap());
-        }
+        let advised = [16, 24, 60].map(|limit| advised(&with_files(limit, &words).bad(125, &["open files"])));
         let most = advised.iter().max().unwrap();
         assert!(advised.iter().all(|number| number + 64 > *most), "{command}: {advised:?}");
-        run(&(most + 64).to_string()).good();
+        with_files(most + 64, &words).good();
     }
-    idle.join();
 }
 
 /// What is needed after everything is open is asked for, too: with any limit it is refused with a number, or goes on to its end.
@@ -240,22 +231,15 @@ fn want_of_files_is_no_end_without_a_reason() {
     const TIMEOUT_S: f64 = 0.2;
     // The threads of other tests would come and go.
     skip_unless!(kernel() && pmux_testkit::own_process());
-    let idle = Idle::threads(24);
+    idle_threads();
     let pid = std::process::id().to_string();
-    let run = |limit: u64| {
-        let line = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
-        let words = ["stat", "-e", "page-faults:u", "-p", &pid, "--timeout", "200"];
-        start("sh", ["-c", &line, common::PMUX]).args(words).run()
-    };
     // With the lowest, events are open when there are no files left; with the highest there are enough.
     let mut good = 0;
     for limit in 30..60 {
-        let ran = run(limit);
+        let ran = with_files(limit, &["stat", "-e", "page-faults:u", "-p", &pid, "--timeout", "200"]);
         if ran.code() == 125 {
             let ran = ran.says(&["open files"]);
-            let number = ran.err.split("allow at least ").nth(1).unwrap();
-            let number: String = number.chars().take_while(char::is_ascii_digit).collect();
-            assert!(number.parse::<u64>().unwrap() > limit, "{limit}: {}", ran.err);
+            assert!(advised(&ran) > limit, "{limit}: {}", ran.err);
             assert_eq!(good, 0, "{limit}");
             continue;
         }
@@ -266,18 +250,15 @@ fn want_of_files_is_no_end_without_a_reason() {
         assert!(elapsed.trim().parse::<f64>().unwrap() >= TIMEOUT_S, "{limit}: {text}");
     }
     assert!((3..28).contains(&good), "{good}");
-    idle.join();
 }
 
 #[test]
 fn an_unprivileged_user_counts_its_own_tasks_only() {
     skip_unless!(root() && program("setpriv"));
-    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    skip_unless!(common::needs("paranoid", "kernel.perf_event_paranoid=2", paranoid.trim() == "2"));
+    skip_unless!(common::needs("paranoid", "kernel.perf_event_paranoid=2", common::paranoid() == 2));
     // Where the tests are built, others may not be able to look.
     let folder = common::folder_with(0o755);
-    let copy = folder.path().join("pmux");
-    common::copy_of(common::PMUX, &copy);
+    let copy = common::copy_with(folder.path(), common::PMUX, 0o755);
     let unprivileged = |line: &[&str]| common::unprivileged().args([&copy]).args(line).run();
     let own = unprivileged(&["stat", "-e", "page-faults,task-clock", "true"]).good();
     own.says(&["page-faults:u", "task-clock:u", "kernel.perf_event_paranoid"]);
@@ -305,14 +286,8 @@ fn an_unprivileged_user_counts_its_own_tasks_only() {
 fn a_set_user_id_program_is_never_counted_as_0() {
     skip_unless!(root() && kernel() && program("setpriv"));
     let folder = common::folder_with(0o755);
-    let copy = |name: &str, mode: u32| {
-        let path = folder.path().join(format!("{name}-{mode:o}"));
-        common::copy_of(name, &path);
-        set_mode(&path, mode);
-        path.to_str().unwrap().to_owned()
-    };
-    let own = folder.path().join("pmux");
-    common::copy_of(common::PMUX, &own);
+    let copy = |name: &str, mode: u32| common::copy_with(folder.path(), name, mode).to_str().unwrap().to_owned();
+    let own = copy(common::PMUX, 0o755);
     let id = copy("id", 0o4755);
     let becomes_root = common::unprivileged().args([id.as_str(), "-u"]).run().text().trim() == "0";
     skip_unless!(common::needs("set-user-id", "set-user-id programs", becomes_root));

@@ -191,12 +191,8 @@ fn other_targets_and_options() {
     assert!(process.value("max_rss") <= 1.5 * 1024.0 * peak.parse::<f64>().unwrap(), "{}, {peak}", process.err);
     asked(["-r", "3", "true"]).good().says(&["(3 runs)", "task-clock"]);
     let intervals = asked(["-I", "20", "-x,", "-e", "max_rss,page-faults", "sleep", "0.1"]).good();
-    let peaks: Vec<f64> = intervals
-        .err
-        .lines()
-        .filter(|line| line.contains(",max_rss,"))
-        .map(|line| line.split(',').nth(1).unwrap().parse().unwrap())
-        .collect();
+    let peaks = intervals.err.lines().filter(|line| line.contains(",max_rss,"));
+    let peaks: Vec<f64> = peaks.map(|line| line.split(',').nth(1).unwrap().parse().unwrap()).collect();
     assert!(peaks.len() > 1 && peaks.iter().all(|&peak| peak > 0.0), "a peak is no difference: {}", intervals.err);
     asked(["--tree", "true"]).bad(125, &["--tree needs performance events; without it, the totals are counted"]);
     refused(Errno::EPERM, &["--tree", "true"]).bad(125, &["--tree needs performance events", "what helps: "]);

@@ -1,11 +1,13 @@
 //! `pmux flame` as a user meets it.
 
-use crate::common::{SyncDir, kernel, pmux, record_faults, role, skip_unless};
+use crate::common::{SyncDir, kernel, new_file, pmux, record_faults, role, skip_unless};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-fn record(file: &Path, work: &str) {
-    record_faults(file, &[], role::words(work));
+fn recorded(work: &str) -> (SyncDir, PathBuf) {
+    let (sync_dir, file) = new_file("perf.data");
+    record_faults(&file, &[], role::words(work));
+    (sync_dir, file)
 }
 
 /// The titles of the frames: each has its name and what it weighs.
@@ -16,9 +18,7 @@ fn titles(svg: &str) -> Vec<&str> {
 #[test]
 fn a_picture_has_the_functions_and_says_what_it_is_of() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("perf.data");
-    record(&file, "touch:300");
+    let (sync_dir, file) = recorded("touch:300");
     let svg = pmux(["flame", "-i", file.to_str().unwrap()]).run().good().text();
     let frames = titles(&svg);
     // What writes to the pages.
@@ -31,11 +31,8 @@ fn a_picture_has_the_functions_and_says_what_it_is_of() {
     // The same into a file, through a pipe, compressed, as an icicle.
     let out = sync_dir.path("out.svg");
     let svg = pmux(["flame", "--no-inline", "-i", file.to_str().unwrap()]).run().good().text();
-    pmux(["flame", "--no-inline", "--icicle", "-o", out.to_str().unwrap()])
-        .args(["-i", "-"])
-        .input(std::fs::read(&file).unwrap())
-        .run()
-        .good();
+    let icicle = pmux(["flame", "--no-inline", "--icicle", "-o", out.to_str().unwrap(), "-i", "-"]);
+    icicle.input(std::fs::read(&file).unwrap()).run().good();
     let icicle = std::fs::read_to_string(&out).unwrap();
     let sorted = |svg: &str| {
         let mut titles: Vec<String> = titles(svg).into_iter().map(str::to_owned).collect();
@@ -52,9 +49,7 @@ fn a_picture_has_the_functions_and_says_what_it_is_of() {
 #[test]
 fn stacks_stand_on_what_was_asked_for() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("perf.data");
-    record(&file, "threads:3,100");
+    let (_folder, file) = recorded("threads:3,100");
     let by =
         |what: &str| pmux(["flame", "--no-inline", "-i", file.to_str().unwrap(), "--by", what]).run().good().text();
     // A thread that takes another name stands there twice.
@@ -75,10 +70,7 @@ fn stacks_stand_on_what_was_asked_for() {
 #[test]
 fn two_recordings_are_compared() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let (before, after) = (sync_dir.path("before.data"), sync_dir.path("after.data"));
-    record(&before, "touch:100");
-    record(&after, "touch:1000");
+    let [(_one, before), (_other, after)] = ["touch:100", "touch:1000"].map(recorded);
     let svg = pmux(["flame", "--diff", before.to_str().unwrap(), after.to_str().unwrap()]).run().good().text();
     let touch = titles(&svg).into_iter().find(|title| title.contains("atomic_store")).unwrap().to_owned();
     assert!(touch.contains("; +"), "{touch}");
@@ -87,48 +79,41 @@ fn two_recordings_are_compared() {
 #[test]
 fn part_of_a_recording_is_drawn() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("perf.data");
-    record(&file, "touch:500");
-    let name = file.to_str().unwrap();
+    let (_folder, file) = recorded("touch:500");
+    let flame = |options: &[&str]| pmux(["flame", "--no-inline", "-i"]).args([&file]).args(options).run();
+    let svg = |options: &[&str]| flame(options).good().text();
     let all = |svg: &str| {
         let title = titles(svg).into_iter().find(|title| title.starts_with("all (")).unwrap().to_owned();
         title[5..].split(' ').next().unwrap().replace(',', "").parse::<u64>().unwrap()
     };
-    let whole = all(&pmux(["flame", "--no-inline", "-i", name]).run().good().text());
-    let middle = all(&pmux(["flame", "--no-inline", "-i", name, "--to", "1ms"]).run().good().text());
-    let rest = all(&pmux(["flame", "--no-inline", "-i", name, "--from", "1ms"]).run().good().text());
-    assert_eq!(whole, middle + rest);
-    let few = pmux(["flame", "--no-inline", "-i", name, "--percent-limit", "60"]).run().good().text();
-    assert!(titles(&few).len() < titles(&pmux(["flame", "--no-inline", "-i", name]).run().good().text()).len());
+    let whole = all(&svg(&[]));
+    assert_eq!(whole, all(&svg(&["--to", "1ms"])) + all(&svg(&["--from", "1ms"])));
+    let few = svg(&["--percent-limit", "60"]);
+    assert!(titles(&few).len() < titles(&svg(&[])).len());
     assert_eq!(all(&few), whole);
-    pmux(["flame", "--no-inline", "-i", name, "--from", "1day"])
-        .run()
-        .bad(125, &["'1day'", "expected a number of seconds"]);
-    pmux(["flame", "--no-inline", "-i", name, "--from", "1h"]).run().bad(125, &["no sample matches"]);
-    pmux(["flame", "--no-inline", "-i", name, "-e", "cycles"])
-        .run()
-        .bad(125, &["there is no event cycles in it; it has page-faults:u"]);
-    pmux(["flame", "--no-inline", "-i", name, "-o", "/dev/null/x"]).run().bad(125, &["can't write to /dev/null/x"]);
+    flame(&["--from", "1day"]).bad(125, &["'1day'", "expected a number of seconds"]);
+    flame(&["--from", "1h"]).bad(125, &["no sample matches"]);
+    flame(&["-e", "cycles"]).bad(125, &["there is no event cycles in it; it has page-faults:u"]);
+    flame(&["-o", "/dev/null/x"]).bad(125, &["can't write to /dev/null/x"]);
 }
 
 /// What another program wrote is not lost to a wrong name; what pmux wrote is replaced.
 #[test]
 fn files_of_another_kind_are_not_replaced() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let (file, notes) = (sync_dir.path("perf.data"), sync_dir.path("notes.txt"));
-    record(&file, "touch:100");
+    let (sync_dir, file) = recorded("touch:100");
+    let notes = sync_dir.path("notes.txt");
     std::fs::write(&notes, "of mine\n").unwrap();
-    for words in [&["flame"][..], &["timeline"], &["convert", "-f", "firefox"], &["convert", "-f", "pprof"]]
-        .into_iter()
-        .chain([
-            &["convert", "--format", "speedscope"][..],
-            &["convert", "-f", "folded"],
-            &["convert", "-f", "perfetto"],
-        ])
-        .chain([&["convert", "--to", "chrome"][..]])
-    {
+    for words in [
+        &["flame"][..],
+        &["timeline"],
+        &["convert", "-f", "firefox"],
+        &["convert", "-f", "pprof"],
+        &["convert", "--format", "speedscope"],
+        &["convert", "-f", "folded"],
+        &["convert", "-f", "perfetto"],
+        &["convert", "--to", "chrome"],
+    ] {
         let write = |to: &Path| pmux(words).args([&file]).args(["-o"]).args([to]).run();
         for mine in [
             "of mine\n",

@@ -6,7 +6,7 @@ use crate::common;
 use crate::common::recording::Content;
 use crate::common::stolen::Stolen;
 use crate::common::{
-    Start, SyncDir, eventually, kernel, perf, pmux, program, root, signal, skip_unless, start, tracefs,
+    Start, eventually, files, kernel, new_file, perf, pmux, program, root, signal, skip_unless, start, tracefs,
 };
 use crate::off_cpu;
 use serde_json::Value;
@@ -118,14 +118,6 @@ fn flight(folder: &Path) -> Start {
     pmux(["flight", "-j", "-o"]).args([folder.join("snapshots")])
 }
 
-/// The files with this ending, by name.
-fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut found: Vec<_> = entries.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
-    found.sort();
-    found
-}
-
 /// A file that `perf script` reads without a complaint.
 fn perf_reads(file: &Path) {
     if perf() {
@@ -159,11 +151,8 @@ fn what_happened_before_the_glitch_is_in_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let glitch = glitch(folder.path());
     let rule = "rate(page-faults:u) > 5k/s";
-    let ran = flight(folder.path())
-        .args(["-e", "page-faults:u", "-c", "16", "--after", "50ms", "--on", rule, "mark glitch; snapshot", "--"])
-        .args([glitch.as_os_str(), "300".as_ref(), "50".as_ref(), "3".as_ref()])
-        .run()
-        .good();
+    let words = ["-e", "page-faults:u", "-c", "16", "--after", "50ms", "--on", rule, "mark glitch; snapshot", "--"];
+    let ran = flight(folder.path()).args(words).args([&glitch]).args(["300", "50", "3"]).run().good();
     let said: Vec<Value> = ran.text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let of =
         |kind: &str| said.iter().find(|value| value["kind"] == kind).unwrap_or_else(|| panic!("no {kind}: {said:?}"));
@@ -329,8 +318,7 @@ fn sets_are_in_the_snapshot_from_when_they_are_on() {
 #[test]
 fn a_command_gets_the_snapshot() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let told = folder.path().join("told");
+    let (_dir, told) = new_file("told");
     let run = format!("snapshot; run echo {{}} $PMUX_REASON > {}", told.display());
     let mut recorder =
         Recorder::begin(busy(&["--on", "line:go", &run, "--on", "line:bad", "run exit 3", "--after", "20ms"]));
@@ -405,10 +393,8 @@ fn a_hit_right_before_the_end_is_a_trigger() {
     skip_unless!(kernel() && program("cc"));
     let _alone = common::lock(common::DEBUG_REGISTERS);
     let folder = tempfile::tempdir().unwrap();
-    let (source, path) = (folder.path().join("last.c"), folder.path().join("last"));
     let text = "#include <unistd.h>\nvolatile long last_word;\nint main(void) { last_word = 1; _exit(0); }\n";
-    std::fs::write(&source, text).unwrap();
-    assert!(Command::new("cc").args(["-g", "-o"]).arg(&path).arg(&source).status().unwrap().success());
+    let path = common::cc(folder.path(), "last", text, &["-g"]);
     for round in 0..10 {
         let ran = flight(folder.path()).args(FAULTS).args(["--on", "watch:last_word:w", "--"]).args([&path]).run();
         let is_watched = !ran.err.contains("debug register");
@@ -502,9 +488,7 @@ fn a_wait_is_in_a_snapshot_with_its_part_of_the_time() {
 
 #[test]
 fn waits_of_a_snapshot_are_as_long_as_the_program_says() {
-    let sync_dir = SyncDir::new();
-    let Some(example) = off_cpu::example(&sync_dir) else { return };
-    let folder = sync_dir.path("snapshots");
+    let Some((_dir, example, folder)) = off_cpu::example("snapshots") else { return };
     let before = Stolen::now();
     let flight = pmux(["flight", "--off-cpu=0", "-m", "8M", "--keep", "10m", "-o"]).args([&folder]).args(["--"]);
     let mut flight = flight.args([example.to_str().unwrap(), "all"]);

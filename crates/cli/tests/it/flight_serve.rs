@@ -117,8 +117,7 @@ fn others_may_not_ask() {
     let service = Service::with(&format!("[rights]\nsystem_wide = [4321]\n{}", recorder("one", folder.path(), "")));
     is_on(&service, "one");
     // Another user must be able to execute it.
-    let program = service.folder().join("pmux");
-    common::copy_of(common::PMUX, &program);
+    let program = common::copy_with(service.folder(), common::PMUX, 0o755);
     let as_user = |groups: &[&str]| {
         let start = common::start("setpriv", ["--reuid=65534", "--regid=65534"]).args(groups).args([&program]);
         start.args(["flight", "dump", "--recorder", "one"]).env("PMUX_SOCKET", service.socket()).run()

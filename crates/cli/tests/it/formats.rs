@@ -3,7 +3,8 @@
 //! `ci/formats/install FOLDER` installs the tools; `PMUX_FORMATS=FOLDER` says where they are. Read first: [`tools`].
 
 use crate::common;
-use crate::common::{SyncDir, kernel, needs, pmux, program, record_faults, role, skip_unless, start};
+use crate::common::{SyncDir, kernel, needs, pmux, program, skip_unless, start};
+use crate::convert::recording;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,16 +31,13 @@ const FORMATS: [(&str, &str); 5] = [
 ];
 
 /// The recording in all formats.
-fn converted(sync_dir: &SyncDir) {
-    let file = sync_dir.path("perf.data");
-    record_faults(&file, &["--switch-events"], role::words("threads:3,100"));
+fn converted() -> SyncDir {
+    let (sync_dir, file) = recording();
     for (format, name) in FORMATS {
-        pmux(["convert", "--no-inline", "--to", format, "-i"])
-            .args([&file])
-            .args(["-o".into(), sync_dir.path(name)])
-            .run()
-            .good();
+        let convert = pmux(["convert", "--no-inline", "--to", format, "-i"]).args([&file]);
+        convert.args(["-o".into(), sync_dir.path(name)]).run().good();
     }
+    sync_dir
 }
 
 /// What each function has, the one that was met, by the simplest of all formats.
@@ -64,8 +62,7 @@ fn leaves(told: &Value) -> BTreeMap<String, u64> {
 fn published_descriptions_know_all_that_is_written() {
     skip_unless!(kernel() && program("node") && program("python3"));
     let Some(tools) = tools() else { return };
-    let sync_dir = SyncDir::new();
-    converted(&sync_dir);
+    let sync_dir = converted();
     let told = folded(&sync_dir);
     assert!(told.values().sum::<u64>() >= 300);
     let pprof = start("node", [own("pprof.cjs"), tools.clone(), sync_dir.path("it.pb.gz")]).run().good().document();
@@ -83,8 +80,7 @@ fn published_descriptions_know_all_that_is_written() {
 fn speedscope_opens_what_it_knows() {
     skip_unless!(kernel() && program("chromium"));
     let Some(tools) = tools() else { return };
-    let sync_dir = SyncDir::new();
-    converted(&sync_dir);
+    let sync_dir = converted();
     // The viewer's own way to be started with a file: a script that calls it. It shows the name of what it has opened.
     let mut script = String::from("(async () => {\nconst seen = [];\n");
     let known = ["it.speedscope.json", "it.pb.gz", "it.folded", "it.trace.json"];

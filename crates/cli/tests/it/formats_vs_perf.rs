@@ -7,8 +7,9 @@
 
 use crate::common;
 use crate::common::{
-    Cgroup, CommandResult, SyncDir, has_pmu, kernel, kernel_mode, perf, role, root, skip_unless, sleeping, start, stat,
+    Cgroup, CommandResult, SyncDir, has_pmu, kernel, kernel_mode, perf, root, skip_unless, sleeping, start, stat,
 };
+use crate::stat_targets::Worker;
 use pmux_testkit::state_of;
 
 /// Events that are counted always, and one that no machine has in a plain run.
@@ -213,22 +214,14 @@ fn a_process_that_does_something() {
     skip_unless!(ready());
     for options in [&["-p"][..], &["--per-thread", "-p"], &["-t"]] {
         let shapes = |program: &str| {
-            let sync_dir = SyncDir::new();
-            let mut behind = role::command(&format!("behind:500,{}", sync_dir.text("")));
-            let mut child = behind.stdout(std::process::Stdio::null()).spawn().unwrap();
-            let pid = sync_dir.read("here");
+            let worker = Worker::new("behind:500");
             // Its work is that of a thread of the process, and its first thread waits for that.
-            common::eventually("the first thread's sleep", || {
-                (state_of(child.id().cast_signed()) == Some('S')).then_some(())
-            });
-            let [go, done] = ["go", "done"].map(|name| sync_dir.text(name));
-            let during = format!("echo >'{go}'; while [ ! -e '{done}' ]; do sleep 0.01; done");
+            let pid = worker.pid.parse().unwrap();
+            common::eventually("the first thread's sleep", || (state_of(pid) == Some('S')).then_some(()));
             let ran = start(program, ["stat", "-j", "-e", "page-faults:u,task-clock"])
                 .args(options.iter().copied())
-                .args([&pid, "--", "sh", "-c", &during])
+                .args([&worker.pid, "--", "sh", "-c", &worker.work()])
                 .run();
-            sync_dir.post("leave");
-            child.wait().unwrap();
             let mut shapes = shape(&ran.err);
             // Which thread has done more is not for certain.
             shapes.sort();

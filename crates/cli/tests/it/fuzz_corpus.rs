@@ -5,8 +5,7 @@
 #[path = "../../../../fuzz/inputs.rs"]
 mod inputs;
 
-use flate2::read::GzDecoder;
-use std::io::Read;
+use crate::common;
 use std::path::{Path, PathBuf};
 
 /// Mutations of each file.
@@ -14,19 +13,11 @@ const MUTATIONS: u32 = 60;
 /// Longer files have fewer: so many bytes are read at most for one file.
 const BYTES: usize = 4 << 20;
 
-fn files(folder: &Path, ending: Option<&str>) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = entries
-        .filter(|path| path.is_file() && ending.is_none_or(|ending| path.to_string_lossy().ends_with(ending)))
-        .collect();
-    files.sort();
-    files
-}
-
 fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
-    let corpus: Vec<_> =
-        files(&folder, None).into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let mut corpus: Vec<_> = files.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    corpus.sort();
     assert!(!corpus.is_empty(), "{} is empty", folder.display());
     corpus
 }
@@ -109,11 +100,8 @@ fn descriptions_of_tracepoints() {
 #[test]
 fn recordings() {
     run(&corpus("perf_data"), inputs::perf_data);
-    let golden = files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"), Some(".data.gz"));
-    let unpack = |path: PathBuf| {
-        let mut bytes = Vec::new();
-        GzDecoder::new(std::fs::File::open(&path).unwrap()).read_to_end(&mut bytes).unwrap();
-        (path, bytes)
-    };
+    let golden = common::files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"), "gz");
+    assert!(!golden.is_empty());
+    let unpack = |path: PathBuf| (path.clone(), common::unpacked(std::fs::File::open(path).unwrap()));
     run(&golden.into_iter().map(unpack).collect::<Vec<_>>(), inputs::perf_data);
 }

@@ -6,14 +6,17 @@
 use crate::common;
 use crate::common::hostile::{as_user, open_door, said_by};
 use crate::common::recording::Content;
-use crate::common::service::{Service, cpu_clock, on_cpu};
+use crate::common::service::{Service, ServiceClient, cpu_clock, on_cpu};
 use crate::common::stolen::Stolen;
-use crate::common::{SyncDir, eventually, skip_unless, stat};
+use crate::common::{eventually, files, new_file, skip_unless, stat};
 use crate::off_cpu;
 use crate::record::Group;
 use pmux::abi::{Attr, sw};
-use pmux::server_api::shared::wire::{EventOp, Notice, RefusalKind, Reply, Request};
+use pmux::server_api::shared::wire::{Handle, Notice, RefusalKind, Reply, Request};
 use pmux_testkit::hotplug::{CpuSwitch, SWITCH};
+
+/// Several of these keep both CPUs busy, so that the clock of each ticks; no process stays busy for ever.
+const BUSY: &str = "timeout 5 sh -c 'while :; do :; done' >/dev/null 2>&1 & ";
 
 /// Off, and on again, with some time before, between and after.
 fn off_and_on() -> String {
@@ -75,24 +78,27 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     let Some(switch) = CpuSwitch::take() else { return };
     let service = Service::start();
     let mut client = service.client();
-    let handle = client.open(on_cpu(1, &[cpu_clock()])).handles[0];
-    client.does(handle, EventOp::Enable);
+    let handle = client.enabled(on_cpu(1, &[cpu_clock()]));
     switch.turn("0");
-    let told = eventually("the CPU's absence is told", || {
-        client.ask(&Request::Ping);
-        client.notices.pop()
-    });
-    assert!(matches!(told, Notice::Lost { handles, .. } if handles == [handle]));
+    is_told_lost(&mut client, handle);
     let counted = client.read(&[handle])[0].totals;
     assert!(counted.value > 0, "what it had counted can be read");
     let refusal = client.refused(&Request::Open(on_cpu(1, &[cpu_clock()])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);
     switch.turn("1");
     // At once: the client that asks may have heard of it before the service has.
-    let again = client.open(on_cpu(1, &[cpu_clock()])).handles[0];
-    client.does(again, EventOp::Enable);
+    let again = client.enabled(on_cpu(1, &[cpu_clock()]));
     eventually("it counts", || (client.read(&[again])[0].totals.value > 0).then_some(()));
     assert_eq!(client.read(&[handle])[0].totals, counted);
+}
+
+/// Waits until a client is told that this event's CPU has gone.
+fn is_told_lost(client: &mut ServiceClient, handle: Handle) {
+    let told = eventually("the CPU's absence is told", || {
+        client.ask(&Request::Ping);
+        client.notices.pop()
+    });
+    assert!(matches!(told, Notice::Lost { handles, .. } if handles == [handle]));
 }
 
 /// A client asks for events of the CPU at the moment when it goes, and the service sees that before it is told.
@@ -103,8 +109,7 @@ fn clients_are_notified_of_an_offline_cpu_once() {
     let (mut client, mut conn) = (service.client(), service.client());
     let other = Attr { config: sw::PAGE_FAULTS, ..cpu_clock() };
     for _ in 0..3 {
-        let handle = client.open(on_cpu(1, &[cpu_clock()])).handles[0];
-        client.does(handle, EventOp::Enable);
+        let handle = client.enabled(on_cpu(1, &[cpu_clock()]));
         std::thread::scope(|scope| {
             scope.spawn(|| std::fs::write(SWITCH, "0").unwrap());
             loop {
@@ -115,11 +120,7 @@ fn clients_are_notified_of_an_offline_cpu_once() {
                 }
             }
         });
-        let told = eventually("the CPU's absence is told", || {
-            client.ask(&Request::Ping);
-            client.notices.pop()
-        });
-        assert!(matches!(told, Notice::Lost { handles, .. } if handles == [handle]));
+        is_told_lost(&mut client, handle);
         client.close(&[handle]);
         std::fs::write(SWITCH, "1").unwrap();
         let again = eventually("it is counted again", || {
@@ -201,15 +202,10 @@ fn of_cpu_1(one: &pmux::Subscription) -> Vec<u64> {
 #[test]
 fn a_cpu_that_comes_back_is_recorded_again() {
     let Some(_switch) = CpuSwitch::take() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("x.data");
-    // Both CPUs are busy, so that the clock of each ticks; no process stays busy for ever.
-    let busy = "timeout 5 sh -c 'while :; do :; done' >/dev/null 2>&1 & ";
-    let line = format!("{busy}{busy}{busy}{}; kill $(jobs -p); exit 0", off_and_on());
-    let mut words =
-        vec!["record", "-o", file.to_str().unwrap(), "-a", "-e", "cpu-clock", "-F", "999", "--", "sh", "-c"];
-    words.push(&line);
-    common::pmux(words).run().good();
+    let (_dir, file) = new_file("x.data");
+    let line = format!("{BUSY}{BUSY}{BUSY}{}; kill $(jobs -p); exit 0", off_and_on());
+    let words = ["-a", "-e", "cpu-clock", "-F", "999", "--", "sh", "-c", &line];
+    common::pmux(["record", "-o"]).args([&file]).args(words).run().good();
     let mut content = Content::read(&file);
     // The file knows the event that came with the CPU.
     assert_eq!(content.sampled.len(), 1, "{:?}", content.sampled);
@@ -224,9 +220,7 @@ fn a_cpu_that_comes_back_is_recorded_again() {
 #[test]
 fn a_cpu_that_comes_back_sees_waits_again() {
     let Some(_switch) = CpuSwitch::take() else { return };
-    let sync_dir = SyncDir::new();
-    let Some(example) = off_cpu::example(&sync_dir) else { return };
-    let file = sync_dir.path("all.data");
+    let Some((sync_dir, example, file)) = off_cpu::example("all.data") else { return };
     let line = format!("({}) >/dev/null & {} all; wait", off_and_on(), example.display());
     for whose in [&[][..], &["-a"]] {
         let before = Stolen::now();
@@ -258,8 +252,7 @@ fn what_begins_on_a_cpu_before_it_is_recorded_has_its_name() {
         switch.turn("0");
         let command = common::pmux(words).args(["--", "sh", "-c", &line]).env("XDG_RUNTIME_DIR", path);
         let ran = command.run().good();
-        let mut files = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
-        let file = files.find(|path| path.extension() == Some("data".as_ref())).unwrap();
+        let file = files(folder.path(), "data").remove(0);
         let samples = common::pmux(["script", "-F", "comm,ip,dso", "-i"]).args([&file]).run().good().text();
         let early = samples.lines().filter(|line| line.trim_start().starts_with("comes-early "));
         let known = early.filter(|line| !line.contains("[")).count();
@@ -276,8 +269,7 @@ fn flight(arguments: &[&str], command: &str) -> (String, serde_json::Value) {
     words.extend(arguments);
     words.extend(["--", "sh", "-c", command]);
     let ran = common::pmux(words).env("XDG_RUNTIME_DIR", directory).run().good();
-    let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-    let manifest = files.filter(|path| path.extension() == Some("json".as_ref())).last().unwrap();
+    let manifest = files(folder.path(), "json").pop().unwrap();
     let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(manifest).unwrap()).unwrap();
     let cpu = manifest["cpus"].as_array().unwrap().iter().find(|cpu| cpu["cpu"] == 1).unwrap().clone();
     (ran.err, cpu)
@@ -286,8 +278,7 @@ fn flight(arguments: &[&str], command: &str) -> (String, serde_json::Value) {
 #[test]
 fn a_snapshot_tells_when_a_cpu_was_away() {
     let Some(_switch) = CpuSwitch::take() else { return };
-    let busy = "timeout 5 sh -c 'while :; do :; done' >/dev/null 2>&1 & ";
-    let line = format!("{busy}{busy}{}; kill $(jobs -p); exit 0", off_and_on());
+    let line = format!("{BUSY}{BUSY}{}; kill $(jobs -p); exit 0", off_and_on());
     let (said, cpu) = flight(&["-a", "-e", "cpu-clock", "-F", "999"], &line);
     let away = cpu["away"].as_array().unwrap();
     let [from, to] = ["from_ns", "to_ns"].map(|end| away[0][end].as_u64().unwrap());

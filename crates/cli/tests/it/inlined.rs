@@ -1,7 +1,7 @@
 //! Functions that the compiler put into their callers: rows, trees and pictures know them, and shares stay what `perf` says.
 
-use crate::common::{SyncDir, is_installed, kernel, needs, perf, pmux, start};
-use std::path::{Path, PathBuf};
+use crate::common::{PMUX, cc, kernel, new_file, perf, pmux, program, skip_unless, start};
+use std::path::Path;
 
 const PROGRAM: &str = r"
 #define INSIDE static inline __attribute__((always_inline))
@@ -11,19 +11,6 @@ INSIDE void sift(unsigned long n) { grind(n); sink++; }
 __attribute__((noinline)) void mill(unsigned long n) { sift(n); sink++; }
 int main(void) { for (int i = 0; i < 3000; i++) mill(100000); return 0; }
 ";
-
-/// A recording of the program; `None` where there is no compiler.
-fn recorded(sync_dir: &SyncDir) -> Option<PathBuf> {
-    if !kernel() || !needs("cc", "a C compiler", is_installed("cc")) {
-        return None;
-    }
-    let (source, program, file) = (sync_dir.path("mill.c"), sync_dir.path("mill"), sync_dir.path("it.data"));
-    std::fs::write(&source, PROGRAM).unwrap();
-    start("cc", ["-O1", "-g", "-fno-omit-frame-pointer", "-o"]).args([&program, &source]).run().good();
-    let words = ["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "-g", "-o"];
-    pmux(words).args([&file]).args(["--"]).args([&program]).run().good();
-    Some(file)
-}
 
 fn table(program: &str, file: &Path, options: &[&str]) -> String {
     start(program, ["report", "--stdio", "-i"]).args([file]).args(options).run().good().text()
@@ -38,10 +25,12 @@ fn shares(table: &str, function: &str) -> Option<Vec<f64>> {
 
 #[test]
 fn what_was_inlined_has_rows_and_stands_in_trees() {
-    let sync_dir = SyncDir::new();
-    let Some(file) = recorded(&sync_dir) else { return };
-    let pmux_path = env!("CARGO_BIN_EXE_pmux");
-    let all = table(pmux_path, &file, &[]);
+    skip_unless!(kernel() && program("cc"));
+    let (sync_dir, file) = new_file("it.data");
+    let mill = cc(sync_dir.path(""), "mill", PROGRAM, &["-O1", "-g", "-fno-omit-frame-pointer"]);
+    let words = ["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "-g", "-o"];
+    pmux(words).args([&file]).args(["--"]).args([&mill]).run().good();
+    let all = table(PMUX, &file, &[]);
     for inlined in ["grind (inlined)", "sift (inlined)"] {
         let found = shares(&all, inlined).unwrap_or_else(|| panic!("{inlined} is not in\n{all}"));
         assert!(found[0] > 80.0 && found[1] == 0.0, "{inlined}: {found:?}\n{all}");
@@ -52,15 +41,15 @@ fn what_was_inlined_has_rows_and_stands_in_trees() {
     let lines: Vec<&str> = all.lines().map(|line| line.trim_start_matches([' ', '|'])).collect();
     let ends = ["mill", "sift (inlined)", "grind (inlined)"];
     assert!(lines.windows(3).any(|found| found.iter().zip(ends).all(|(line, end)| line.ends_with(end))), "{all}");
-    let callee = table(pmux_path, &file, &["--no-children", "-g", "callee"]);
+    let callee = table(PMUX, &file, &["--no-children", "-g", "callee"]);
     let lines: Vec<&str> = callee.lines().collect();
     let ends = ["grind (inlined)", "sift (inlined)", "mill"];
     assert!(lines.windows(3).any(|found| found.iter().zip(ends).all(|(line, end)| line.ends_with(end))), "{callee}");
-    let without = table(pmux_path, &file, &["--no-inline"]);
+    let without = table(PMUX, &file, &["--no-inline"]);
     assert!(!without.contains("(inlined)"), "{without}");
     assert_eq!(shares(&without, "mill"), Some(mill.clone()));
     // Programs are told the same, and so is who looks at pictures.
-    let json = table(pmux_path, &file, &["-j", "--sort", "symbol"]);
+    let json = table(PMUX, &file, &["-j", "--sort", "symbol"]);
     assert!(json.contains("\"sift (inlined)\""), "{json}");
     let folded = pmux(["convert", "--to", "folded", "-o", "-", "-i"]).args([&file]).run().good().text();
     assert!(folded.lines().any(|line| line.contains(";mill;sift;grind")), "{folded}");

@@ -1,16 +1,10 @@
 //! Which recording is read: a file, a folder of snapshots, what is piped in. The same for all who read one.
 
-use crate::common::{SyncDir, kernel, perf, pmux, record_faults, role, root, skip_unless, start, tracefs};
+use crate::common::{
+    PMUX, SyncDir, files, kernel, new_file, perf, pmux, record_faults, role, root, skip_unless, start, tracefs,
+};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-
-fn data_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|kind| kind == "data")).collect();
-    files.sort();
-    files
-}
+use std::path::Path;
 
 /// How often each line is there.
 fn lines(path: &Path) -> BTreeMap<String, usize> {
@@ -23,19 +17,15 @@ fn lines(path: &Path) -> BTreeMap<String, usize> {
 #[test]
 fn what_two_snapshots_hold_counts_once() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let folder = sync_dir.path("snapshots");
+    let (sync_dir, folder) = new_file("snapshots");
     // The second snapshot holds what is in the first one, and more.
     let wait = format!("while [ -z \"$(ls {0}/*.data 2>/dev/null)\" ]; do sleep 0.02; done", folder.display());
     let work = role::quiet_line("touch:200");
     let line = format!("{work}; kill -USR2 $PPID; {wait}; {work}; :");
-    pmux(["flight", "-e", "page-faults:u", "-c", "1", "--keep", "60s", "--at-end", "always", "-o"])
-        .args([&folder])
-        .args(["--", "sh", "-c", &line])
-        .env("XDG_RUNTIME_DIR", sync_dir.path("."))
-        .run()
-        .good();
-    let files = data_files(&folder);
+    let words = ["flight", "-e", "page-faults:u", "-c", "1", "--keep", "60s", "--at-end", "always", "-o"];
+    let flight = pmux(words).args([&folder]).args(["--", "sh", "-c", &line]);
+    flight.env("XDG_RUNTIME_DIR", sync_dir.path(".")).run().good();
+    let files = files(&folder, "data");
     assert_eq!(files.len(), 2, "one for the signal, one for the end");
     let mut union: BTreeMap<String, usize> = BTreeMap::new();
     let mut most = 0;
@@ -77,8 +67,7 @@ fn what_two_snapshots_hold_counts_once() {
 #[test]
 fn recordings_of_two_machines_are_not_one() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let folder = sync_dir.path("two");
+    let (sync_dir, folder) = new_file("two");
     std::fs::create_dir(&folder).unwrap();
     record_faults(&folder.join("a.data"), &[], role::words("touch:10"));
     let bytes = std::fs::read(folder.join("a.data")).unwrap();
@@ -121,10 +110,8 @@ fn a_side_of_a_comparison_may_be_a_folder() {
 fn what_perf_pipes_is_read() {
     skip_unless!(kernel() && perf());
     let sync_dir = SyncDir::new();
-    let options = ["record", "-q", "-g", "-e", "page-faults:u", "-c", "1", "-o"];
-    let words =
-        |to: OsString| options.iter().map(OsString::from).chain([to, "--".into()]).chain(role::words("touch:300"));
-    let piped = start("perf", words("-".into())).run().good().out;
+    let record = start("perf", ["record", "-q", "-g", "-e", "page-faults:u", "-c", "1", "-o", "-", "--"]);
+    let piped = record.args(role::words("touch:300")).run().good().out;
     // With and without its name, by all commands.
     for input in [&["-i", "-"][..], &[]] {
         let table = pmux(["report", "--no-children"]).args(input).input(piped.clone()).run().good().text();
@@ -204,8 +191,7 @@ fn few_bytes_that_unpack_to_many_take_little_memory() {
         let file = sync_dir.path(name);
         std::fs::write(&file, bomb(&stream, times)).unwrap();
         // In bytes of addresses: threads and libraries take some hundred MiB of them. What is unpacked is more than that.
-        let limited =
-            format!("ulimit -v 700000; exec {} report --stdio -i {}", env!("CARGO_BIN_EXE_pmux"), file.display());
+        let limited = format!("ulimit -v 700000; exec {PMUX} report --stdio -i {}", file.display());
         let ran = start("sh", ["-c", &limited]).run().good();
         assert!(ran.err.contains(says) && !ran.err.contains("unpacked"), "{name}: {}", ran.err);
         if name == "samples" {
@@ -292,7 +278,7 @@ fn all_records_of_a_file_end_alike() {
         let start = pmux([command, "-q"]).env("XDG_RUNTIME_DIR", sync_dir.path(".")).args(options);
         let line = "ls / > /dev/null; ls /usr > /dev/null";
         start.args(["-o"]).args([&to]).args(["--", "sh", "-c", line]).run().good();
-        let files = if to.is_dir() { data_files(&to) } else { vec![to] };
+        let files = if to.is_dir() { files(&to, "data") } else { vec![to] };
         for file in files {
             let count = strictly(&std::fs::read(&file).unwrap());
             assert!(count > 10, "{command} {options:?}: {count} records");

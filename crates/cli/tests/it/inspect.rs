@@ -60,13 +60,9 @@ fn lists_are_for_programs_too() {
 fn what_is_listed_as_open_can_be_counted() {
     skip_unless!(kernel_mode());
     let list = pmux(["list", "-j"]).run().good().document();
-    let software: Vec<&str> = list["events"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|event| event["kind"] == "software" && event["opens"] == true)
-        .map(|event| event["name"].as_str().unwrap())
-        .collect();
+    let events = list["events"].as_array().unwrap().iter();
+    let software = events.filter(|event| event["kind"] == "software" && event["opens"] == true);
+    let software: Vec<&str> = software.map(|event| event["name"].as_str().unwrap()).collect();
     assert!(software.len() > 5, "{software:?}");
     let counted = common::stat(["-x,", "-e", &software.join(","), "true"]).run().good();
     let shown: Vec<String> = counted.rows().iter().map(|row| row[2].to_owned()).collect();

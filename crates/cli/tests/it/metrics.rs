@@ -4,7 +4,7 @@
 
 use crate::common;
 use crate::common::service::{Service, faults, on_task, own};
-use crate::common::{Cgroup, eventually, kernel, needs, root, skip_unless};
+use crate::common::{Cgroup, eventually, kernel, needs, new_file, root, skip_unless};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,14 +13,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// One answer of a server: status, head, body.
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 /// Asks with these bytes.
-fn ask(mut stream: impl Read + Write, request: &[u8]) -> Answer {
+pub(crate) fn ask(mut stream: impl Read + Write, request: &[u8]) -> Answer {
     // It may have answered and gone before all of it was sent.
     let _ = stream.write_all(request);
     let mut bytes = Vec::new();
@@ -230,8 +230,7 @@ fn bad_requests_are_answered_and_closed() {
 #[test]
 fn head_openmetrics_and_unix_sockets() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("m.sock");
+    let (_dir, path) = new_file("m.sock");
     let mut service = Service::with(&format!("[metrics]\nlisten = \"{}\"\n", path.display()));
     let connect = || UnixStream::connect(&path).unwrap();
     assert_eq!(value(&parse(&ask(connect(), GET).body), "pmux_build_info", &[]), Some(1.0));
@@ -270,8 +269,7 @@ fn what_is_wrong_is_said_before_it_serves() {
 #[test]
 fn a_token_opens_the_metrics() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("token");
+    let (_dir, file) = new_file("token");
     let write = |token: &str, mode| {
         std::fs::write(&file, token).unwrap();
         common::set_mode(&file, mode);
@@ -374,10 +372,7 @@ fn the_machine_and_cgroups_are_counted_and_never_less() {
     );
     run_in(&cgroup, "/bin/true");
     let by_cpu = scrape_anew(address);
-    let with_cpus: Vec<_> = by_cpu
-        .keys()
-        .filter(|(name, labels)| name == "pmux_cgroup_event_total" && labels.contains_key("cpu"))
-        .collect();
-    assert!(!with_cpus.is_empty(), "{by_cpu:?}");
+    let has_cpus = by_cpu.keys().any(|(name, labels)| name == "pmux_cgroup_event_total" && labels.contains_key("cpu"));
+    assert!(has_cpus, "{by_cpu:?}");
     drop(service);
 }

@@ -1,8 +1,8 @@
 //! Names of functions when the files of a recording are somewhere else, are others by now, or are gone.
 
-use crate::common;
-use crate::common::{CommandResult, Start, SyncDir, is_installed, kernel, needs, pmux, root, skip_unless, start};
-use std::path::{Path, PathBuf};
+use crate::common::{CommandResult, cc, eventually, kernel, new_file, pmux, program, root, skip_unless, start};
+use std::ffi::OsStr;
+use std::path::Path;
 
 const PROGRAM: &str = "
 volatile unsigned long sink;
@@ -10,35 +10,14 @@ __attribute__((noinline)) void deep(unsigned long n) { for (unsigned long i = 0;
 int main(int argc, char **argv) { (void)argv; for (int i = 0; i < 40 || argc > 1; i++) deep(4000000); return 0; }
 ";
 
-/// Builds the program; `None` where there is no compiler.
-fn build(sync_dir: &SyncDir, flags: &[&str]) -> Option<PathBuf> {
-    if !needs("cc", "a C compiler", is_installed("cc")) {
-        return None;
-    }
-    let (source, file) = (sync_dir.path("it.c"), sync_dir.path("it"));
-    std::fs::write(&source, PROGRAM).unwrap();
-    start("cc", ["-g", "-o"]).args([&file, &source]).args(flags).run().good();
-    Some(file)
-}
-
-fn record(sync_dir: &SyncDir, command: &[&Path]) -> PathBuf {
-    let file = sync_dir.path("it.data");
-    pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "500", "-o"])
-        .args([&file])
-        .args(["--"])
-        .args(command)
-        .run()
-        .good();
-    file
+/// Records the clock with these words behind the file.
+fn record<A: AsRef<OsStr>>(file: &Path, words: impl IntoIterator<Item = A>) {
+    pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "500", "-o"]).args([file]).args(words).run().good();
 }
 
 /// What the table says of symbols.
 fn table(file: &Path, options: &[&str]) -> CommandResult {
-    reading(file, options).run().good()
-}
-
-fn reading(file: &Path, options: &[&str]) -> Start {
-    pmux(["report", "--stdio", "--sort", "symbol", "-i"]).args([file]).args(options)
+    pmux(["report", "--stdio", "--sort", "symbol", "-i"]).args([file]).args(options).run().good()
 }
 
 fn has_names(ran: &CommandResult) -> bool {
@@ -47,10 +26,10 @@ fn has_names(ran: &CommandResult) -> bool {
 
 #[test]
 fn files_are_found_below_another_root_and_known_from_before() {
-    skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let Some(program) = build(&sync_dir, &["-O1"]) else { return };
-    let file = record(&sync_dir, &[&program]);
+    skip_unless!(kernel() && program("cc"));
+    let (sync_dir, file) = new_file("it.data");
+    let program = cc(sync_dir.path(""), "it", PROGRAM, &["-g", "-O1"]);
+    record(&file, [Path::new("--"), &program]);
     let root = sync_dir.path("root");
     let moved = root.join(program.strip_prefix("/").unwrap());
     std::fs::create_dir_all(moved.parent().unwrap()).unwrap();
@@ -60,7 +39,7 @@ fn files_are_found_below_another_root_and_known_from_before() {
     let elsewhere = table(&file, &["--no-cache", "--symfs", root.to_str().unwrap()]);
     assert!(has_names(&elsewhere), "{}", elsewhere.text());
     // Another build in its place is not taken, and that is said.
-    build(&sync_dir, &["-O0"]).unwrap();
+    cc(sync_dir.path(""), "it", PROGRAM, &["-g", "-O0"]);
     let other = table(&file, &["--no-cache"]).says(&["it has changed since it was recorded", "build id"]);
     assert!(!has_names(&other));
     // What was found out once is known, whatever became of the file.
@@ -74,19 +53,17 @@ fn files_are_found_below_another_root_and_known_from_before() {
 
 #[test]
 fn what_a_container_has_mounted_is_read_while_it_runs() {
-    skip_unless!(root() && common::program("unshare"));
-    let sync_dir = SyncDir::new();
-    let Some(program) = build(&sync_dir, &["-O1"]) else { return };
+    skip_unless!(root() && program("unshare") && program("cc"));
+    let (sync_dir, file) = new_file("it.data");
+    let program = cc(sync_dir.path(""), "it", PROGRAM, &["-g", "-O1"]);
     let hidden = sync_dir.path("hidden");
     std::fs::create_dir(&hidden).unwrap();
     let folder = hidden.display();
     let inside = format!("mount -t tmpfs none {folder} && cp {} {folder}/it && exec {folder}/it on", program.display());
     let running = start("unshare", ["-m", "sh", "-c", &inside]).spawn();
     let exe = format!("/proc/{}/exe", running.pid());
-    common::eventually("the program", || std::fs::read_link(&exe).ok().filter(|exe| *exe == hidden.join("it")));
-    let (file, pid) = (sync_dir.path("it.data"), running.pid().to_string());
-    let recorder = pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "500", "-p", &pid, "-o"]).args([&file]);
-    recorder.args(["--", "sleep", "0.5"]).run().good();
+    eventually("the program", || std::fs::read_link(&exe).ok().filter(|exe| *exe == hidden.join("it")));
+    record(&file, ["-p", &running.pid().to_string(), "--", "sleep", "0.5"]);
     let while_it_runs = table(&file, &["--no-cache"]);
     assert!(has_names(&while_it_runs), "{}{}", while_it_runs.text(), while_it_runs.err);
     drop(running);

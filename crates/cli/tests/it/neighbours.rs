@@ -4,7 +4,6 @@ use crate::common;
 use crate::common::{CommandResult, PMUX, Start, SyncDir, kernel, needs, perf, program, root, skip_unless, start};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn perf_says(subcommand: &[&str], file: &Path) -> String {
     start("perf", subcommand).args(["-i"]).args([file]).run().good().text()
@@ -50,12 +49,9 @@ impl Calls {
             return None;
         }
         let sync_dir = SyncDir::new();
+        let options = ["-g", "-O1", "-no-pie", "-pthread"];
         // A space, which tracefs would take for the end of the path.
-        let (source, path) = (sync_dir.path("calls.c"), sync_dir.path("the calls"));
-        std::fs::write(&source, include_str!("common/calls.c")).unwrap();
-        let mut cc = Command::new("cc");
-        cc.args(["-g", "-O1", "-no-pie", "-pthread", "-o"]).arg(&path).arg(&source);
-        assert!(cc.status().unwrap().success());
+        let path = common::cc(sync_dir.path(""), "the calls", include_str!("common/calls.c"), &options);
         let undisturbed = start(&path, [""; 0]).run();
         assert_eq!(undisturbed.code(), 9);
         let undisturbed = undisturbed.text();
@@ -137,11 +133,7 @@ fn tracefs_is_mounted_where_it_is_not() {
 fn tracefs_alone() -> Option<File> {
     let there =
         root() && needs("root", "tracefs, mounted by a test", where_tracefs_is(true, &["--version"]).run().code() == 0);
-    there.then(|| {
-        let file = File::create(std::env::temp_dir().join("pmux-test-tracefs.lock")).unwrap();
-        file.lock().unwrap();
-        file
-    })
+    there.then(|| common::lock("tracefs"))
 }
 
 /// Nothing that pmux does to a program changes what its calls return.

@@ -3,8 +3,8 @@
 use crate::common::stolen::Stolen;
 use crate::common::terminal::Terminal;
 use crate::common::{
-    PMUX, SyncDir, eventually, is_installed, kernel, linux_is_at_least, needs, own_cpu, perf, pmux, program, root,
-    skip_unless, start,
+    PMUX, Running, SyncDir, eventually, kernel, linux_is_at_least, needs, new_file, own_cpu, perf, pmux, program, root,
+    skip_unless, sleeping, start,
 };
 use crate::timeline;
 use pmux_testkit::CommandResult;
@@ -34,21 +34,34 @@ pub(crate) fn sees_waits() -> bool {
     needs("bpf", "a kernel with CONFIG_DEBUG_INFO_BTF", Path::new("/sys/kernel/btf/vmlinux").exists())
 }
 
-/// `examples/waits`; `None` where there is no compiler, or where programs can't see waits.
-pub(crate) fn example(sync_dir: &SyncDir) -> Option<PathBuf> {
-    if sees_waits() { compiled(sync_dir) } else { None }
+/// `examples/waits` in a new folder, and a file of this name there; `None` where there is no compiler, or where programs can't see waits.
+pub(crate) fn example(name: &str) -> Option<(SyncDir, PathBuf, PathBuf)> {
+    if sees_waits() { compiled(name) } else { None }
 }
 
 /// The same, wherever there is a compiler.
-pub(crate) fn compiled(sync_dir: &SyncDir) -> Option<PathBuf> {
-    if !needs("cc", "a C compiler", is_installed("cc")) {
+pub(crate) fn compiled(name: &str) -> Option<(SyncDir, PathBuf, PathBuf)> {
+    if !program("cc") {
         return None;
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/waits/waits.c");
-    let file = sync_dir.path("waits");
+    let (sync_dir, example) = new_file("waits");
     let words = ["-O1", "-g", "-fno-omit-frame-pointer", "-pthread", "-Wall", "-Wextra", "-Werror", "-o"];
-    start("cc", words).args([&file, &source]).run().good();
-    Some(file)
+    start("cc", words).args([&example, &source]).run().good();
+    let file = sync_dir.path(name);
+    Some((sync_dir, example, file))
+}
+
+/// The example while two of its threads wait for something that does not come.
+pub(crate) fn hanging(example: &Path) -> Running {
+    let hangs = start(example, ["hang"]).spawn();
+    let folder = format!("/proc/{}/task", hangs.pid());
+    eventually("both threads wait", || {
+        let threads = std::fs::read_dir(&folder).ok()?.flatten();
+        let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        (stats.filter(|stat| stat.contains(") S ")).count() == 2).then_some(())
+    });
+    hangs
 }
 
 /// Whether programs can look at tasks that do nothing, and change what is kept of them in one step.
@@ -131,9 +144,7 @@ pub(crate) fn are_for_what_they_are_made(seen: &Waits) {
 
 #[test]
 fn waits_are_as_long_as_the_program_says() {
-    let sync_dir = SyncDir::new();
-    let Some(example) = example(&sync_dir) else { return };
-    let file = sync_dir.path("all.data");
+    let Some((_dir, example, file)) = example("all.data") else { return };
     let before = Stolen::now();
     let ran = record("--off-cpu=0", &file, &[example.to_str().unwrap(), "all"]);
     let unseen = before.since_ns() + unseen_ns(&ran);
@@ -164,9 +175,7 @@ fn waits_are_as_long_as_the_program_says() {
 
 #[test]
 fn short_waits_are_added_up() {
-    let sync_dir = SyncDir::new();
-    let Some(example) = example(&sync_dir) else { return };
-    let file = sync_dir.path("short.data");
+    let Some((_dir, example, file)) = example("short.data") else { return };
     let before = Stolen::now();
     // None is as long.
     let ran = record("--off-cpu=1h", &file, &[example.to_str().unwrap(), "all"]);
@@ -185,16 +194,11 @@ fn short_waits_are_added_up() {
 /// Waits that have begun before a recording are recorded from its beginning on, of one process, of one thread and of all; children are recorded, or not.
 #[test]
 fn targets_are_recorded() {
-    let sync_dir = SyncDir::new();
-    skip_unless!(example(&sync_dir).is_some());
-    let file = sync_dir.path("w.data");
+    skip_unless!(sees_waits());
+    let (_dir, file) = new_file("w.data");
     for whose in ["-p", "-t", "-a"] {
-        let sleeper = start("sleep", ["100"]).spawn();
+        let sleeper = sleeping();
         let pid = sleeper.pid().to_string();
-        eventually("it sleeps", || {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            stat.contains("(sleep) S").then_some(())
-        });
         let target: &[&str] = if whose == "-a" { &["-a"] } else { &[whose, &pid] };
         let script = format!("sleep 0.2; kill {pid}; sleep 0.1");
         let words = pmux(["record", "--off-cpu", "-o"]).args([&file]).args(target);
@@ -221,16 +225,8 @@ fn targets_are_recorded() {
 /// What hangs leaves no CPU while it is recorded: each of its threads has waited all the time.
 #[test]
 fn waits_that_do_not_end_are_told() {
-    let sync_dir = SyncDir::new();
-    let Some(example) = example(&sync_dir).filter(|_| looks_at_tasks()) else { return };
-    let hangs = start(&example, ["hang"]).spawn();
-    let folder = format!("/proc/{}/task", hangs.pid());
-    eventually("both threads wait", || {
-        let threads = std::fs::read_dir(&folder).ok()?.flatten();
-        let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
-        (stats.filter(|stat| stat.contains(") S ")).count() == 2).then_some(())
-    });
-    let file = sync_dir.path("hang.data");
+    let Some((sync_dir, example, file)) = example("hang.data").filter(|_| looks_at_tasks()) else { return };
+    let hangs = hanging(&example);
     let pid = hangs.pid().to_string();
     let [fifo, ack] = ["control", "ack"].map(|name| sync_dir.path(name));
     start("mkfifo", [&fifo, &ack]).run().good();
@@ -263,10 +259,9 @@ fn waits_that_do_not_end_are_told() {
 /// A thread that has a CPU all the time waits for nothing, although it is never seen to come or to leave.
 #[test]
 fn what_runs_all_the_time_does_not_wait() {
-    let sync_dir = SyncDir::new();
-    skip_unless!(example(&sync_dir).is_some() && looks_at_tasks());
+    skip_unless!(sees_waits() && looks_at_tasks());
     let runs = start("sh", ["-c", "while :; do :; done"]).spawn();
-    let file = sync_dir.path("runs.data");
+    let (_dir, file) = new_file("runs.data");
     // How long it has waited for a CPU, as the kernel says.
     let waited = || -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/schedstat", runs.pid())).unwrap();
@@ -283,8 +278,7 @@ fn what_runs_all_the_time_does_not_wait() {
 #[test]
 fn what_can_not_be_is_refused() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("none.data");
+    let (_dir, file) = new_file("none.data");
     // A recording without waits has no wall time.
     pmux(["record", "-e", "page-faults:u", "-c", "1", "-o"]).args([&file]).args(["--", "true"]).run().good();
     for command in ["report", "flame"] {
@@ -299,7 +293,7 @@ fn what_can_not_be_is_refused() {
     }
     let ran = pmux(["record", "--off-cpu=soon", "--", "true"]).run();
     assert!(ran.err.contains("expected a time, such as 500ms"), "{}", ran.err);
-    skip_unless!(example(&sync_dir).is_some());
+    skip_unless!(sees_waits());
     let ran = pmux(["record", "--off-cpu", "-C", "0", "-o"]).args([&file]).args(["--", "true"]).run();
     assert!(ran.err.contains("waits are of threads"), "{}", ran.err);
     if program("setpriv") {
@@ -321,9 +315,7 @@ fn sum_of(rows: &[Value]) -> u64 {
 #[test]
 fn wall_time_is_looked_at() {
     skip_unless!(program("tmux"));
-    let sync_dir = SyncDir::new();
-    let Some(example) = example(&sync_dir) else { return };
-    let file = sync_dir.path("w.data");
+    let Some((sync_dir, example, file)) = example("w.data") else { return };
     record("--off-cpu", &file, &[example.to_str().unwrap()]);
     let terminal = Terminal::new(&sync_dir, 110, 24);
     let words = format!("clear; '{PMUX}' report --wall --no-children -i {}; echo ended $?", sync_dir.text("w.data"));
@@ -331,8 +323,7 @@ fn wall_time_is_looked_at() {
     look();
     let screen = terminal.shows(&["  wall-clock  ", "[lock]", "[sleep]"]);
     assert!(!screen.contains("offcpu-time") && !screen.contains("of 4)"), "one event: {screen}");
-    terminal.press(&["q"]);
-    terminal.shows(&["ended 0"]);
+    terminal.quit("ended 0");
     // Without waits it is said on the ordinary screen.
     pmux(["record", "-o"]).args([&file]).args(["--", "true"]).run().good();
     look();
@@ -342,9 +333,7 @@ fn wall_time_is_looked_at() {
 /// Who held the lock of the example is who ended the wait for it; naps are ended by the timer.
 #[test]
 fn who_waited_and_who_ended_it() {
-    let sync_dir = SyncDir::new();
-    let Some(example) = example(&sync_dir) else { return };
-    let file = sync_dir.path("w.data");
+    let Some((_dir, example, file)) = example("w.data") else { return };
     record("--off-cpu", &file, &[example.to_str().unwrap()]);
     let locks = report(&file, &["--locks"]);
     let lock = &locks["locks"][0];
@@ -369,13 +358,9 @@ fn who_waited_and_who_ended_it() {
         );
     }
     // All waits are in it, and those that are chosen alone.
-    let seen: u64 = report(&file, &["-g", "none"])["events"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|event| event["name"] == "offcpu-time")
-        .map(|event| event["period"].as_u64().unwrap())
-        .sum();
+    let all = report(&file, &["-g", "none"]);
+    let events = all["events"].as_array().unwrap().iter().filter(|event| event["name"] == "offcpu-time");
+    let seen: u64 = events.map(|event| event["period"].as_u64().unwrap()).sum();
     assert_eq!(sum_of(pairs), seen);
     let of_holder = report(&file, &["--wakers", "-c", "holder"]);
     assert!(of_holder["wakers"].as_array().unwrap().iter().all(|row| row["waiter"]["comm"] == "holder"), "{of_holder}");
@@ -398,9 +383,8 @@ fn who_waited_and_who_ended_it() {
 
 #[test]
 fn a_picture_of_wall_time() {
-    let sync_dir = SyncDir::new();
-    let Some(example) = example(&sync_dir) else { return };
-    let (file, picture) = (sync_dir.path("w.data"), sync_dir.path("w.svg"));
+    let Some((sync_dir, example, file)) = example("w.data") else { return };
+    let picture = sync_dir.path("w.svg");
     record("--off-cpu", &file, &[example.to_str().unwrap()]);
     pmux(["flame", "--wall", "-i"]).args([&file]).args(["-o"]).args([&picture]).run().good();
     let picture = std::fs::read_to_string(&picture).unwrap();
@@ -419,9 +403,7 @@ fn a_picture_of_wall_time() {
 /// The lock that `main` waits for is held by a thread that sleeps: that sleep is what the time was spent on.
 #[test]
 fn the_time_of_a_thread_is_told_through_those_that_it_waited_for() {
-    let sync_dir = SyncDir::new();
-    let Some(example) = example(&sync_dir) else { return };
-    let file = sync_dir.path("c.data");
+    let Some((_dir, example, file)) = example("c.data") else { return };
     record("--off-cpu", &file, &["sh", "-c", "\"$0\"; :", example.to_str().unwrap()]);
     let found = report(&file, &["--critical-path"]);
     let number = |value: &Value| value.as_u64().unwrap();
@@ -457,9 +439,7 @@ fn the_time_of_a_thread_is_told_through_those_that_it_waited_for() {
 /// Each wait with what it was for and who ended it, and wall time of any part of the recording.
 #[test]
 fn a_timeline_draws_waits_and_who_ended_them() {
-    let sync_dir = SyncDir::new();
-    let Some(example) = example(&sync_dir).filter(|_| program("node")) else { return };
-    let file = sync_dir.path("t.data");
+    let Some((sync_dir, example, file)) = example("t.data").filter(|_| program("node")) else { return };
     record("--off-cpu", &file, &[example.to_str().unwrap()]);
     let page = pmux(["timeline", "--no-inline", "-i"]).args([&file]).run().good().text();
     let data = timeline::data(&page);
@@ -515,9 +495,8 @@ fn a_timeline_draws_waits_and_who_ended_them() {
 /// Two programs on one CPU wait for each other, and are seen to run meanwhile.
 #[test]
 fn who_waited_for_a_cpu_and_who_ran_there() {
-    let sync_dir = SyncDir::new();
-    skip_unless!(example(&sync_dir).is_some() && program("taskset"));
-    let file = sync_dir.path("q.data");
+    skip_unless!(sees_waits() && program("taskset"));
+    let (sync_dir, file) = new_file("q.data");
     let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
     // By names of their own: other tests have shells, too.
     for name in ["spin-one", "spin-two"] {

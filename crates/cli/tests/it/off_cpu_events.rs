@@ -1,7 +1,7 @@
 //! Waits that events see, where programs in the kernel can't be had: `pmux record --off-cpu` without the rights to load them.
 
 use crate::common::stolen::Stolen;
-use crate::common::{PMUX, Start, SyncDir, eventually, kernel, pmux, program, root, skip_unless, start};
+use crate::common::{PMUX, Start, kernel, paranoid, pmux, program, root, skip_unless, start};
 use crate::off_cpu::{self, are_as_long_as_they_were, are_for_what_they_are_made, compiled, unseen_ns, waits};
 use std::path::Path;
 
@@ -18,10 +18,8 @@ fn record(words: &[&str], file: &Path) -> Start {
 
 #[test]
 fn waits_are_as_long_as_the_program_says() {
-    let sync_dir = SyncDir::new();
     skip_unless!(kernel() && root() && program("setpriv"));
-    let Some(example) = compiled(&sync_dir) else { return };
-    let file = sync_dir.path("all.data");
+    let Some((_dir, example, file)) = compiled("all.data") else { return };
     let before = Stolen::now();
     let ran = record(&["--off-cpu=0"], &file).args(["--", example.to_str().unwrap(), "all"]).run().good();
     assert!(ran.err.contains(NOTE), "{}", ran.err);
@@ -43,9 +41,7 @@ fn waits_are_as_long_as_the_program_says() {
 /// Where there is no room for all waits, those that are not written are sums: no time is missing, and it is said.
 #[test]
 fn a_storm_of_switches_loses_no_time() {
-    let sync_dir = SyncDir::new();
-    let Some(example) = off_cpu::example(&sync_dir) else { return };
-    let file = sync_dir.path("storm.data");
+    let Some((sync_dir, example, file)) = off_cpu::example("storm.data") else { return };
     // Nothing takes out of the ring what comes, for a while.
     let line = format!("kill -STOP $PPID; {} all; kill -CONT $PPID", example.display());
     let mut record = pmux(["record", "--off-cpu=0", "-m", "4K", "-o"]).args([&file]).args(["--", "sh", "-c", &line]);
@@ -68,18 +64,10 @@ fn a_storm_of_switches_loses_no_time() {
 
 #[test]
 fn what_hangs_and_what_begins_late_is_seen() {
-    let sync_dir = SyncDir::new();
     skip_unless!(kernel() && root() && program("setpriv"));
-    let Some(example) = compiled(&sync_dir) else { return };
-    let hangs = start(&example, ["hang"]).spawn();
+    let Some((sync_dir, example, file)) = compiled("hang.data") else { return };
+    let hangs = off_cpu::hanging(&example);
     let pid = hangs.pid().to_string();
-    let folder = format!("/proc/{pid}/task");
-    eventually("both threads wait", || {
-        let threads = std::fs::read_dir(&folder).ok()?.flatten();
-        let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
-        (stats.filter(|stat| stat.contains(") S ")).count() == 2).then_some(())
-    });
-    let file = sync_dir.path("hang.data");
     record(&["--off-cpu", "-p", &pid], &file).args(["--", "sleep", "0.5"]).run().good();
     let told = off_cpu::report(&file, &["--wall", "-s", "tid"]);
     let rows = told["events"][0]["rows"].as_array().unwrap();
@@ -99,8 +87,7 @@ fn what_hangs_and_what_begins_late_is_seen() {
     // Nor can it be seen without any right.
     let words = ["--bounding-set=-all", "--inh-caps=-all", PMUX, "record", "--off-cpu", "-e", "cpu-clock:u", "-o"];
     let ran = start("setpriv", words).args([&file]).args(["--", "true"]).run();
-    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    if paranoid.trim().parse::<i32>().unwrap() > 1 {
+    if paranoid() > 1 {
         assert!(ran.err.contains("; nor by context-switches: ") && !ran.status.success(), "{}", ran.err);
     }
 }

@@ -11,11 +11,8 @@ fn plan(arguments: &[&str]) -> Start {
 }
 
 fn shares(plan: &Value) -> Vec<(u64, u64)> {
-    let events = plan["events"].as_array().unwrap();
-    events
-        .iter()
-        .map(|event| (event["share"]["on"].as_u64().unwrap(), event["share"]["of"].as_u64().unwrap()))
-        .collect()
+    let share = |event: &Value| (event["share"]["on"].as_u64().unwrap(), event["share"]["of"].as_u64().unwrap());
+    plan["events"].as_array().unwrap().iter().map(share).collect()
 }
 
 #[test]

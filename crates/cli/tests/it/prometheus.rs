@@ -3,7 +3,7 @@
 //! What it is: `dist/grafana`, tried with the programs that it is made for; Debian's package `prometheus` has both.
 
 use crate::common::service::Service;
-use crate::common::{Killed, eventually, kernel, needs, skip_unless};
+use crate::common::{Killed, eventually, kernel, needs, skip_unless, start};
 use crate::metrics;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -87,17 +87,10 @@ impl Prometheus {
 }
 
 fn promtool(arguments: &[&str], input: &str) {
-    let mut child = Command::new("promtool")
-        .args(arguments)
-        .current_dir(grafana())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "promtool {arguments:?}: {output:?}");
+    let mut promtool = start("promtool", arguments).input(input);
+    promtool.command.current_dir(grafana());
+    let ran = promtool.run();
+    assert!(ran.status.success(), "promtool {arguments:?}: {}{}", ran.text(), ran.err);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use crate::common;
 use crate::common::recording::Content;
 use crate::common::{
-    Cgroup, Start, SyncDir, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, skip_unless,
+    Cgroup, Start, SyncDir, eventually, kernel, kernel_mode, new_file, perf, pmux, program, role, root, skip_unless,
     start, tracefs,
 };
 use crate::stat_targets::Worker;
@@ -20,9 +20,7 @@ fn record<A: AsRef<std::ffi::OsStr>>(file: &Path, arguments: impl IntoIterator<I
 
 /// What `perf` says of a file. It must have nothing to complain of.
 fn perf_reads(subcommand: &[&str], file: &Path) -> String {
-    let mut words: Vec<OsString> = subcommand.iter().map(OsString::from).collect();
-    words.extend(["-i".into(), file.as_os_str().to_owned()]);
-    let ran = start("perf", words).run().good();
+    let ran = start("perf", subcommand).args(["-i"]).args([file]).run().good();
     for word in ["fail", "WARNING", "corrupt", "nrecognized", "nknown", "rror", "out of order", "lost"] {
         let is_told = || word == "lost" && Content::read(file).lost > 0; // As may be on a busy machine.
         assert!(!ran.err.contains(word) || is_told(), "perf {subcommand:?}: {}", ran.err);
@@ -53,15 +51,13 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = std::process::Command::new("kill").args(["-s", "KILL", "--", &format!("-{}", self.0.pid())]).status();
-        let _ = self.0.child.wait();
     }
 }
 
 #[test]
 fn json_says_what_was_written() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("x.data");
+    let (_folder, file) = new_file("x.data");
     let line = "echo of the command >&2; i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; exit 3";
     let ran = record(&file, ["--json", "-e", "cpu-clock:u", "--", "sh", "-c", line]).run();
     assert_eq!(ran.code(), 3, "{}", ran.err);
@@ -83,8 +79,7 @@ fn json_says_what_was_written() {
 #[test]
 fn a_command_is_recorded_and_its_file_is_read_by_others() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("x.data");
+    let (_folder, file) = new_file("x.data");
     let line = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; exit 3";
     let ran = record(&file, ["-e", "cpu-clock:u", "-g", "--", "sh", "-c", line]).run();
     assert_eq!(ran.code(), 3, "the status of the command: {}", ran.err);
@@ -113,17 +108,11 @@ fn a_command_is_recorded_and_its_file_is_read_by_others() {
 #[test]
 fn each_of_ten_thousand_names_is_there() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
+    let (_folder, file) = new_file("names.data");
     for extra in [&[][..], &["-z"]] {
-        let file = folder.path().join("names.data");
-        let mut words: Vec<OsString> = ["-e", "page-faults:u", "-m", "4M"].map(OsString::from).to_vec();
-        if !root() {
-            words.truncate(2);
-        }
-        words.extend(extra.iter().map(OsString::from));
-        words.push("--".into());
-        words.extend(role::words("renames:10000"));
-        record(&file, words).run().good();
+        let room: &[&str] = if root() { &["-m", "4M"] } else { &[] };
+        let start = record(&file, ["-e", "page-faults:u"]).args(room).args(extra).args(["--"]);
+        start.args(role::words("renames:10000")).run().good();
         if !extra.is_empty() {
             // The reader that is built here knows no compression.
             if perf() {
@@ -142,13 +131,10 @@ fn each_of_ten_thousand_names_is_there() {
 #[test]
 fn every_hit_of_a_tracepoint_is_a_sample() {
     skip_unless!(kernel_mode() && root() && tracefs());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("t.data");
+    let (_folder, file) = new_file("t.data");
     // Each name that is given is one call of write(2).
-    let mut words: Vec<OsString> =
-        ["-e", "raw_syscalls:sys_enter", "-e", "raw_syscalls:sys_exit", "-m", "8M", "--"].map(OsString::from).to_vec();
-    words.extend(role::words("renames:5000"));
-    record(&file, words).run().good();
+    let words = ["-e", "raw_syscalls:sys_enter", "-e", "raw_syscalls:sys_exit", "-m", "8M", "--"];
+    record(&file, words).args(role::words("renames:5000")).run().good();
     let content = Content::read(&file);
     assert_eq!(content.lost, 0);
     assert!(content.sampled[&content.events[0]] >= 5000, "{:?}", content.sampled);
@@ -175,10 +161,10 @@ fn a_pipe_is_read_as_it_is_written() {
 #[test]
 fn what_was_written_can_be_read_after_kill_9() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
+    let folder = SyncDir::new();
     for round in 0..2 {
         // Not the same twice: what the last one has written would be taken for what this one writes.
-        let file = folder.path().join(format!("killed.{round}"));
+        let file = folder.path(&format!("killed.{round}"));
         let line = "while :; do :; done";
         let group = Group::of(record(&file, ["-e", "cpu-clock:u", "-F", "999", "--", "sh", "-c", line]));
         // Not by its size: each BPF program that is loaded meanwhile leaves a record, too.
@@ -199,18 +185,17 @@ fn what_was_written_can_be_read_after_kill_9() {
 #[test]
 fn a_full_disk_keeps_what_fits() {
     skip_unless!(root() && program("unshare"));
-    let folder = tempfile::tempdir().unwrap();
+    let folder = SyncDir::new();
     // A file system of its own that only the recorder sees, with room for what is there before the first sample.
     let script = "mount -t tmpfs -o size=4m none \"$0\" && shift 0 && \"$1\" record -e cpu-clock -F 5000 -a -g -o \"$0/f.data\" -- \
                   sleep 30; echo status $?; cp \"$0/f.data\" \"$2\"";
-    let copy = folder.path().join("copy.data");
-    let disk = folder.path().join("disk");
+    let copy = folder.path("copy.data");
+    let disk = folder.path("disk");
     std::fs::create_dir(&disk).unwrap();
-    let mut words: Vec<OsString> = ["-m", "sh", "-c", script].map(OsString::from).to_vec();
-    words.extend([disk.into_os_string(), common::PMUX.into(), copy.clone().into_os_string()]);
     // Both CPUs have something to do, or it takes long.
     let busy = [0, 1].map(|_| Group::of(start("sh", ["-c", "while :; do :; done"])));
-    let ran = start("unshare", words).run();
+    let recorder = start("unshare", ["-m", "sh", "-c", script]).args([&disk]).args([common::PMUX]).args([&copy]);
+    let ran = recorder.run();
     drop(busy);
     assert!(ran.text().contains("status 125"), "{}{}", ran.text(), ran.err);
     assert!(ran.err.contains("No space left on device") && ran.err.contains("can be read"), "{}", ran.err);
@@ -222,8 +207,8 @@ fn a_full_disk_keeps_what_fits() {
 #[test]
 fn recorders_at_the_same_time_do_not_spoil_each_other() {
     skip_unless!(kernel() && root());
-    let folder = tempfile::tempdir().unwrap();
-    let files = ["outer", "middle", "inner"].map(|name| folder.path().join(name));
+    let folder = SyncDir::new();
+    let files = ["outer", "middle", "inner"].map(|name| folder.path(name));
     // Each runs the next one; each hit is a sample of all, and the last one loads BPF programs, of which all are told.
     let record = |file: &Path, arguments: &[&str]| {
         let words = [common::PMUX, "record", "-o", file.to_str().unwrap()];
@@ -252,9 +237,7 @@ fn all_of_perf_reads_but_build_ids(file: &Path) {
 #[test]
 fn threads_of_a_process_come_and_go() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("p.data");
-    let sync_dir = SyncDir::new();
+    let (sync_dir, file) = new_file("p.data");
     let words = role::words(&format!("crowd:20,{}", sync_dir.text("")));
     let mut target = Group::of(start(&words[0], &words[1..]));
     let pid = sync_dir.read("here");
@@ -262,7 +245,7 @@ fn threads_of_a_process_come_and_go() {
     // Its first thread touches a page now and then: with the first of these in the file, all events are on.
     eventually("it records", || (Content::look(&file)?.samples > 0).then_some(()));
     sync_dir.post("go");
-    target.0.child.wait().unwrap();
+    target.0.child.0.wait().unwrap();
     // It ends when its process does.
     running.wait().good();
     let content = Content::read(&file);
@@ -273,8 +256,8 @@ fn threads_of_a_process_come_and_go() {
 }
 
 /// The recordings of a folder, in their order.
-fn all_of(folder: &tempfile::TempDir) -> Vec<Content> {
-    let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+fn all_of(folder: &SyncDir) -> Vec<Content> {
+    let mut files: Vec<_> = std::fs::read_dir(folder.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files.iter().map(|file| Content::read(file)).collect()
 }
@@ -282,12 +265,9 @@ fn all_of(folder: &tempfile::TempDir) -> Vec<Content> {
 #[test]
 fn a_recording_goes_on_in_other_files() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("s.data");
+    let (folder, file) = new_file("s.data");
     // Each signal after what the one before has done.
-    let wait = |count: usize| {
-        format!("while [ $(ls '{}' | wc -l) -lt {count} ]; do sleep 0.05; done", folder.path().display())
-    };
+    let wait = |count: usize| format!("while [ $(ls '{}' | wc -l) -lt {count} ]; do sleep 0.05; done", folder.text(""));
     let next = "kill -USR2 $PPID";
     let line = format!("{}; sleep 9 & {next}; {}; {next}; {}; ls >/dev/null; kill $!", wait(1), wait(2), wait(3));
     let words = ["-e", "page-faults:u", "-c", "1", "--switch-output", "--", "sh", "-c", &line];
@@ -308,8 +288,7 @@ fn a_recording_goes_on_in_other_files() {
 fn samples_of_several_cgroups_say_which() {
     skip_unless!(kernel_mode() && root());
     let (Some(first), Some(second)) = (Cgroup::make("rec-one"), Cgroup::make("rec-two")) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("g.data");
+    let (_folder, file) = new_file("g.data");
     let busy = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
     let go = |cgroup: &Cgroup| format!("echo $$ >{}; {busy}", cgroup.path.join("cgroup.procs").display());
     let line = format!("{busy}; {}; {}; echo done", go(&first), go(&second));
@@ -332,19 +311,17 @@ fn samples_of_several_cgroups_say_which() {
 #[test]
 fn an_older_file_is_kept() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("x.data");
+    let (folder, file) = new_file("x.data");
     std::fs::write(&file, "older").unwrap();
     record(&file, ["-e", "page-faults:u", "--", "true"]).run().good();
-    assert_eq!(std::fs::read_to_string(folder.path().join("x.data.old")).unwrap(), "older");
+    assert_eq!(std::fs::read_to_string(folder.path("x.data.old")).unwrap(), "older");
     assert!(Content::read(&file).comms.iter().any(|name| name == "true"));
 }
 
 #[test]
 fn it_ends_at_a_size() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("m.data");
+    let (folder, file) = new_file("m.data");
     let line = "while :; do :; done";
     record(&file, ["-e", "cpu-clock:u", "-F", "5000", "--max-size", "64K", "--", "sh", "-c", line]).run();
     let content = Content::read(&file);
@@ -360,8 +337,7 @@ fn it_ends_at_a_size() {
 #[test]
 fn everything_at_once() {
     skip_unless!(kernel_mode() && root());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("all.data");
+    let (folder, file) = new_file("all.data");
     // Long enough for some samples after the first 20 ms.
     let line =
         "for i in 1 2 3; do ls / >/dev/null; done; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; ls / >/dev/null";
@@ -371,22 +347,21 @@ fn everything_at_once() {
     let content = Content::read(&file);
     assert!(content.switches > 0 && content.forks > 0, "{content:?}");
     all_of_perf_reads(&file);
-    let file = folder.path().join("d.data");
+    let file = folder.path("d.data");
     record(&file, ["-e", "cpu-clock", "--call-graph", "dwarf,4096", "--", "sh", "-c", line]).run().good();
     assert!(Content::read(&file).samples > 0);
     if perf() {
         // To unwind takes perf too long.
         perf_reads(&["script", "-F", "comm,tid"], &file);
     }
-    let file = folder.path().join("s.data");
+    let file = folder.path("s.data");
     record(&file, ["-e", "cpu-clock", "-s", "--", "sh", "-c", line]).run().good();
     all_of_perf_reads(&file);
 }
 
 #[test]
 fn wrong_wishes_are_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("x.data");
+    let (_folder, file) = new_file("x.data");
     pmux(["record"]).run().bad(125, &["nothing to record: give a command"]);
     pmux(["record", "--", "no-such-command-here"]).run().bad(127, &["no-such-command-here"]);
     skip_unless!(kernel());
@@ -401,25 +376,22 @@ fn wrong_wishes_are_told() {
 #[test]
 fn files_that_run_out_are_told() {
     skip_unless!(kernel() && program("sh"));
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("x.data");
+    let (_folder, file) = new_file("x.data");
     let line = "ulimit -n 12; exec \"$0\" record -e page-faults:u,minor-faults:u,major-faults:u,cpu-clock:u,task-clock:u -o \"$1\" -- true";
-    let ran = start("sh", [OsString::from("-c"), line.into(), common::PMUX.into(), file.into_os_string()]).run();
+    let ran = start("sh", ["-c", line, common::PMUX]).args([&file]).run();
     ran.bad(125, &["files", "what helps:"]);
 }
 
 #[test]
 fn an_unprivileged_user_records_its_own_programs() {
-    skip_unless!(root() && needs("setpriv", "setpriv", common::is_installed("setpriv")));
+    skip_unless!(root() && program("setpriv"));
     let folder = common::folder_with(0o777);
-    let program = folder.path().join("pmux");
-    common::copy_of(common::PMUX, &program);
+    let program = common::copy_with(folder.path(), common::PMUX, 0o755);
     let file = folder.path().join("u.data");
     let as_unprivileged = |words: &[&str]| common::unprivileged().args([&program]).args(words).run();
     let (name, line) = (file.to_str().unwrap(), "for i in 1 2 3; do :; done");
     let ran = as_unprivileged(&["record", "-e", "cpu-clock", "-o", name, "--", "sh", "-c", line]).good();
-    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    if paranoid.trim().parse::<i32>().unwrap() > 1 {
+    if common::paranoid() > 1 {
         assert!(ran.err.contains("records user mode only"), "{}", ran.err);
         let all = as_unprivileged(&["record", "-a", "-e", "cpu-clock", "-o", name, "--", "true"]);
         all.bad(125, &["perf_event_paranoid", "what helps:"]);
@@ -432,15 +404,14 @@ fn an_unprivileged_user_records_its_own_programs() {
 fn what_is_recorded_through_the_service_is_opened_once() {
     skip_unless!(root());
     let service = common::service::Service::start();
-    let folder = tempfile::tempdir().unwrap();
-    let files = ["one.data", "two.data"].map(|name| folder.path().join(name));
+    let folder = SyncDir::new();
+    let files = ["one.data", "two.data"].map(|name| folder.path(name));
     let words = ["--shared=always", "-a", "-g", "-e", "cpu-clock", "-F", "997", "--", "sleep", "2"];
     let running = files.each_ref().map(|file| record(file, words).env("PMUX_SOCKET", service.socket()).spawn());
     let status =
         eventually("both record", || Some(service.status()).filter(|status| status["records"]["subscriptions"] == 2));
-    let cpus = pmux::CpuList::parse_kernel(status["cpus"].as_str().unwrap()).unwrap().len();
     // The clock, and what tells names and mappings.
-    assert_eq!(status["events"]["kernel"], 2 * cpus, "{status}");
+    assert_eq!(status["events"]["kernel"], 2 * service.cpus(), "{status}");
     for running in running {
         running.wait().good().says(&["records through the service", "wrote "]);
     }
@@ -452,10 +423,8 @@ fn what_is_recorded_through_the_service_is_opened_once() {
         let times = || content.times.values().flatten();
         assert!(times().min() < times().max());
         // Where the machine is too busy for the service to be there in time, `perf` tells of losses.
-        if perf() && content.lost == 0 {
-            for subcommand in [&["report", "--stdio"][..], &["script"]] {
-                assert!(!perf_reads(subcommand, file).trim().is_empty());
-            }
+        if content.lost == 0 {
+            perf_reads_each(&[&["report", "--stdio"], &["script"]], file);
         }
     }
     service.is_empty();
@@ -466,8 +435,7 @@ fn what_is_recorded_through_the_service_is_opened_once() {
 fn threads_that_come_and_go_are_recorded_through_the_service() {
     skip_unless!(root());
     let service = common::service::Service::start();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("chains.data");
+    let (_folder, file) = new_file("chains.data");
     let worker = Worker::new("chains:20");
     let words = ["--shared=always", "-e", "cpu-clock", "-F", "997", "-p", &worker.pid, "--", "sleep", "0.2"];
     let ran = record(&file, words).env("PMUX_SOCKET", service.socket()).run().good();
@@ -480,8 +448,7 @@ fn threads_that_come_and_go_are_recorded_through_the_service() {
 fn what_is_not_shared_is_told_or_recorded_all_the_same() {
     skip_unless!(root());
     let service = common::service::Service::start();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("x.data");
+    let (folder, file) = new_file("x.data");
     let with = |words: &[&str]| record(&file, words).env("PMUX_SOCKET", service.socket()).run();
     let clock = ["-e", "cpu-clock", "-F", "997"];
     let command = with(&[&["--shared=always"], &clock[..], &["--", "true"]].concat());
@@ -489,7 +456,7 @@ fn what_is_not_shared_is_told_or_recorded_all_the_same() {
     assert!(!file.exists());
     with(&[&["--shared=auto"], &clock[..], &["--", "true"]].concat()).good().says(&["wrote "]);
     assert!(file.exists());
-    let missing_socket = folder.path().join("missing");
+    let missing_socket = folder.path("missing");
     let start = record(&file, [&["--shared=always", "-a"], &clock[..], &["--", "true"]].concat());
     let ran = start.env("PMUX_SOCKET", &missing_socket).run();
     assert!(ran.err.contains("no sharing service") && !ran.status.success(), "{}", ran.err);

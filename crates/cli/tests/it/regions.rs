@@ -3,7 +3,7 @@
 //! Read first: [`play`], the programs that are measured.
 
 use crate::common::recording::Content;
-use crate::common::{CommandResult, kernel, perf, pmux, program, role, skip_unless, start};
+use crate::common::{CommandResult, Start, kernel, new_file, perf, pmux, program, role, skip_unless, start};
 use pmux_testkit::role::touch;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -116,9 +116,13 @@ pub(crate) fn play(kind: &str) {
     }
 }
 
+/// The command under test with these words, and one of the programs behind them.
+fn with_program(words: &[&str], kind: &str) -> Start {
+    pmux(words).args(role::words(&format!("regions:{kind}")))
+}
+
 fn costs(kind: &str, events: &str) -> (Costs, CommandResult) {
-    let start = pmux(["stat", "--regions", "-j", "-e", events, "--"]);
-    let ran = start.args(role::words(&format!("regions:{kind}"))).run();
+    let ran = with_program(&["stat", "--regions", "-j", "-e", events, "--"], kind).run();
     let mut costs = Costs::new();
     for line in ran.json() {
         let Some(name) = line["region"].as_str() else { continue };
@@ -178,19 +182,16 @@ fn several_events_and_times_without_any() {
     assert_eq!(counts["page-faults:u"], counts["minor-faults:u"] + counts["major-faults:u"], "{counts:?}");
     assert!(counts["task-clock:u"] > 0.0);
     // Where events are refused, the kernel's accounts are what is left.
-    let words = role::words("regions:within");
-    let start = pmux(["stat", "--regions", "-x,", "-e", "page-faults", "--"]).env("PMUX_BACKEND", "usage");
-    let ran = start.args(&words).run().good();
+    let start = with_program(&["stat", "--regions", "-x,", "-e", "page-faults", "--"], "within");
+    let ran = start.env("PMUX_BACKEND", "usage").run().good();
     let is_outer = |row: &Vec<&str>| row[..2] == ["outer", "1"] && row[5] == "page-faults";
     assert!(ran.rows().iter().any(is_outer), "{}", ran.err);
 }
 
 #[test]
 fn what_is_missing_is_said() {
-    let says = |kind: &str, texts: &[&str]| {
-        let start = pmux(["stat", "--regions", "-e", FAULTS, "--"]);
-        start.args(role::words(&format!("regions:{kind}"))).run().says(texts)
-    };
+    let says =
+        |kind: &str, texts: &[&str]| with_program(&["stat", "--regions", "-e", FAULTS, "--"], kind).run().says(texts);
     says("killed", &["regions were entered 1 times and not left, which is not counted: open", "   done\n"]);
     says(
         "many",
@@ -216,12 +217,10 @@ fn what_is_missing_is_said() {
 #[test]
 fn nothing_is_counted_without_being_asked_for() {
     skip_unless!(kernel());
-    let start = pmux(["stat", "-e", FAULTS, "--"]);
-    start.args(role::words("regions:within")).run().good().never_says(&["outer", "inner"]);
+    with_program(&["stat", "-e", FAULTS, "--"], "within").run().good().never_says(&["outer", "inner"]);
     // A place that is none, or that is another file's, is none.
     for place in ["", "1", "1:2", "x:1:page-faults", "1:0:page-faults", "4000000000:4000000000:x", "1:1:"] {
-        let start = pmux(["stat", "-e", FAULTS, "--"]).env("PMUX_REGIONS", place);
-        start.args(role::words("regions:within")).run().good();
+        with_program(&["stat", "-e", FAULTS, "--"], "within").env("PMUX_REGIONS", place).run().good();
     }
 }
 
@@ -251,8 +250,7 @@ fn sums(file: &Path) -> BTreeMap<String, (u64, u64, u64)> {
 #[test]
 fn a_recording_has_the_time_of_each_region() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("r.data");
+    let (_dir, file) = new_file("r.data");
     let (sums, ran) = recorded(&file, &[], "sleeps");
     let truth: Vec<u64> = ran.text().lines().filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
     let [outer_least, outer_most, inner_least, inner_most] = truth[..] else { panic!("{}", ran.text()) };
@@ -268,16 +266,15 @@ fn a_recording_has_the_time_of_each_region() {
     // Compressed, and in a pipe.
     let (packed, _) = recorded(&file, &["-z"], "within");
     assert_eq!((packed["outer"].0, packed["inner"].0, packed["warm"].0), (1, 2, 1));
-    let start = pmux(["record", "--regions", "-e", "cpu-clock:u", "-o", "-", "--"]);
-    std::fs::write(&file, start.args(role::words("regions:within")).run().out).unwrap();
+    let piped = with_program(&["record", "--regions", "-e", "cpu-clock:u", "-o", "-", "--"], "within").run();
+    std::fs::write(&file, piped.out).unwrap();
     assert_eq!(self::sums(&file)["inner"].0, 2);
 }
 
 #[test]
 fn threads_processes_and_depth_are_recorded() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("r.data");
+    let (_dir, file) = new_file("r.data");
     let count = |kind: &str, name: &str| {
         let (sums, ran) = recorded(&file, &[], kind);
         ran.good();

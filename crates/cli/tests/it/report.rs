@@ -1,8 +1,8 @@
 //! `pmux report` and `pmux script` as a user meets them, and held against what `perf` says of the same recording.
 
 use crate::common::{
-    CommandResult, SyncDir, has_pmu, is_installed, kernel, needs, own_cpu, perf, pmux, program, root, skip_unless,
-    start, tracefs,
+    CommandResult, PMUX, SyncDir, cc, has_pmu, kernel, needs, new_file, own_cpu, perf, pmux, program, root,
+    skip_unless, start, tracefs,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -92,13 +92,11 @@ fn totals_are_those_of_perf() {
 #[test]
 fn fields_of_memory_and_registers_are_those_of_perf() {
     skip_unless!(kernel() && perf() && program("cc"));
-    let sync_dir = SyncDir::new();
-    let (file, made) = (sync_dir.path("fields.data"), sync_dir.path("carrier"));
+    let (sync_dir, file) = new_file("fields.data");
     let text = "volatile long sum;\n\
         __attribute__((noinline)) void carry(int n) { for (int i = 0; i < n; i++) sum += i; }\n\
         int main(void) { for (int i = 0; i < 20; i++) { carry(3000000); sum ^= i; } return 0; }\n";
-    std::fs::write(sync_dir.path("carrier.c"), text).unwrap();
-    start("cc", ["-g", "-O1", "-o"]).args([&made, &sync_dir.path("carrier.c")]).run().good();
+    let made = cc(sync_dir.path(""), "carrier", text, &["-g", "-O1"]);
     let recorded = start("perf", ["record", "-q", "-N", "-e", "cpu-clock", "-F", "4000", "-W", "-d", "--phys-data"])
         .args(["--intr-regs", "--user-regs", "-o"])
         .args([&file])
@@ -264,23 +262,20 @@ fn parts_of_a_recording_add_up() {
 
 /// Builds a program that spends its time in this function.
 fn built(sync_dir: &SyncDir, function: &str) -> PathBuf {
-    let (source, program) = (sync_dir.path("it.c"), sync_dir.path("it"));
     let text = format!(
         "volatile unsigned long sink;\n\
          __attribute__((noinline)) void {function}(void) {{ for (long i = 0; i < 100000000; i++) sink += i; }}\n\
          int main(void) {{ {function}(); return 0; }}\n"
     );
-    std::fs::write(&source, text).unwrap();
-    let _ = std::fs::remove_file(&program);
-    start("cc", ["-O1", "-Wl,--build-id", "-o"]).args([&program, &source]).run().good();
-    program
+    let _ = std::fs::remove_file(sync_dir.path("it"));
+    cc(sync_dir.path(""), "it", &text, &["-O1", "-Wl,--build-id"])
 }
 
 #[test]
 fn a_program_that_was_built_anew_lends_no_names() {
-    skip_unless!(kernel() && needs("cc", "a C compiler", is_installed("cc")));
+    skip_unless!(kernel() && program("cc"));
     let sync_dir = SyncDir::new();
-    let mut recorders = vec![(env!("CARGO_BIN_EXE_pmux"), vec!["record", "-q"], true)];
+    let mut recorders = vec![(PMUX, vec!["record", "-q"], true)];
     if perf() {
         // Without a copy of the program in its cache; with ids behind the records, in the records, through a pipe, and without ids.
         recorders.push(("perf", vec!["record", "-q", "-N"], true));
@@ -326,8 +321,7 @@ fn a_program_that_was_built_anew_lends_no_names() {
 #[test]
 fn what_has_no_time_shows_none() {
     skip_unless!(kernel() && perf());
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("it.data");
+    let (_dir, file) = new_file("it.data");
     let words = ["record", "-q", "-N", "--no-timestamp", "-e", "page-faults:u", "-c", "1", "-o"];
     start("perf", words).args([&file]).args(["--", "ls", "/"]).run().good();
     let text = read("script", &file, &[]).text();
@@ -358,12 +352,10 @@ int main(void) {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn what_a_signal_handler_returns_to_has_its_name() {
-    skip_unless!(kernel() && needs("cc", "a C compiler", is_installed("cc")));
-    let sync_dir = SyncDir::new();
-    let (source, program, file) = (sync_dir.path("it.c"), sync_dir.path("it"), sync_dir.path("it.data"));
-    std::fs::write(&source, SIGNALLED).unwrap();
-    let words = ["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o"];
-    start("cc", words).args([&program, &source]).run().good();
+    skip_unless!(kernel() && program("cc"));
+    let (sync_dir, file) = new_file("it.data");
+    let options = ["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"];
+    let program = cc(sync_dir.path(""), "it", SIGNALLED, &options);
     let words = ["record", "-q", "-e", "cpu-clock:u", "-F", "1000", "-g", "-o"];
     pmux(words).args([&file]).args(["--"]).args([&program]).run().good();
     let lines = read("script", &file, &["-F", "ip,sym,symoff"]).text();
@@ -400,18 +392,16 @@ void _start(void) {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn call_chains_that_break_off_are_said() {
-    skip_unless!(kernel() && needs("cc", "a C compiler", is_installed("cc")));
+    skip_unless!(kernel() && program("cc"));
     let sync_dir = SyncDir::new();
-    let source = sync_dir.path("it.c");
-    std::fs::write(&source, ALONE).unwrap();
-    let recorded = |name: &str, options: &[&str], how: &str| {
-        let (made, file) = (sync_dir.path(name), sync_dir.path(&format!("{name}.data")));
-        start("cc", options).args(["-O1", "-o"]).args([&made, &source]).run().good();
-        let words = ["record", "-q", "-e", "page-faults:u", "-c", "1", "--call-graph", how, "-o"];
-        pmux(words).args([&file]).args(["--"]).args([&made]).run().good();
-        file
+    let recorded = |name: &str, source: &str, options: &[&str], how: &str| {
+        let file = sync_dir.path(&format!("{name}.data"));
+        let made = cc(sync_dir.path(""), name, source, &[options, &["-O1"]].concat());
+        let words = ["record", "-e", "page-faults:u", "-c", "1", "--call-graph", how, "-o"];
+        let said = pmux(words).args([&file]).args(["--"]).args([&made]).run().good().err;
+        (file, said)
     };
-    let file = recorded("without", &["-fomit-frame-pointer"], "fp");
+    let (file, _) = recorded("without", ALONE, &["-fomit-frame-pointer"], "fp");
     let said = read("report", &file, &["--stdio"]).err;
     let line = said.lines().find(|line| line.contains("call chains break off in")).unwrap_or_else(|| panic!("{said}"));
     assert!(line.contains("without (") && line.contains("--call-graph dwarf"), "{line}");
@@ -429,30 +419,22 @@ fn call_chains_that_break_off_are_said() {
     assert!(most["dso"].as_str().is_some_and(|dso| dso.ends_with("/without")), "{broken}");
     assert!(most["samples"].as_u64() >= Some(390) && broken["of"].as_u64() >= broken["samples"].as_u64(), "{broken}");
     // The chains of the stack itself do not depend on that register.
-    let file = recorded("unwound", &["-fomit-frame-pointer"], "dwarf");
+    let (file, _) = recorded("unwound", ALONE, &["-fomit-frame-pointer"], "dwarf");
     let said = read("report", &file, &["--stdio"]).err;
     assert!(!said.contains("break off"), "{said}");
     // What needs which is found out.
-    let chosen = |name: &str, options: &[&str], source: &str| {
-        let (made, file, text) =
-            (sync_dir.path(name), sync_dir.path(&format!("{name}.data")), sync_dir.path("chosen.c"));
-        std::fs::write(&text, source).unwrap();
-        start("cc", options).args(["-O1", "-o"]).args([&made, &text]).run().good();
-        let words = ["record", "-e", "page-faults:u", "-c", "1", "--call-graph", "auto", "-o"];
-        let said = pmux(words).args([&file]).args(["--"]).args([&made]).run().good().err;
-        (said, file)
-    };
-    let (told, file) = chosen("chosen", &["-fomit-frame-pointer"], ALONE);
+    let (file, told) = recorded("chosen", ALONE, &["-fomit-frame-pointer"], "auto");
     assert!(told.contains("by copies of the stack (dwarf): chosen") && told.contains("no frame pointers"), "{told}");
     let said = read("report", &file, &["--stdio"]).err;
     assert!(!said.contains("break off"), "{said}");
-    let (told, file) = chosen("keeps", &["-fno-omit-frame-pointer", "-nostdlib", "-static"], BY_ITSELF);
+    let options = ["-fno-omit-frame-pointer", "-nostdlib", "-static"];
+    let (file, told) = recorded("keeps", BY_ITSELF, &options, "auto");
     assert!(told.contains("call chains by frame pointers (fp): the 1 file that was looked into keeps them"), "{told}");
     let chains = read("script", &file, &["-F", "ip,sym"]).text();
     assert!(chains.contains(" store\n") && chains.contains(" _start\n"), "{chains}");
     // Where there are frame pointers, main has called it.
-    std::fs::write(&source, ALONE.replace("__asm__ volatile(\"mov $7, %%ebp\" ::: \"rbp\");", "")).unwrap();
-    let file = recorded("with", &["-fno-omit-frame-pointer"], "fp");
+    let source = ALONE.replace("__asm__ volatile(\"mov $7, %%ebp\" ::: \"rbp\");", "");
+    let (file, _) = recorded("with", &source, &["-fno-omit-frame-pointer"], "fp");
     let said = read("report", &file, &["--stdio"]).err;
     assert!(!said.contains("with ("), "{said}");
 }
@@ -462,15 +444,13 @@ fn call_chains_that_break_off_are_said() {
 #[test]
 fn latency_is_a_share_of_what_ran_at_once() {
     skip_unless!(kernel() && program("taskset"));
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("l.data");
+    let (sync_dir, file) = new_file("l.data");
     let spin = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
     let line = format!("({spin}) & ({spin}) & wait");
     let (cpu, file_name) = (own_cpu().to_string(), file.to_str().unwrap().to_owned());
     for is_alone in [true, false] {
         let pinned = ["taskset", "-c", &cpu];
-        let words =
-            [crate::common::PMUX, "record", "--latency", "-q", "-e", "cpu-clock:u", "-F", "2000", "-o", &file_name];
+        let words = [PMUX, "record", "--latency", "-q", "-e", "cpu-clock:u", "-F", "2000", "-o", &file_name];
         let words = [&pinned[..if is_alone { 3 } else { 0 }], &words, &["--", "sh", "-c", &line]].concat();
         start(words[0], &words[1..]).run().good();
         let events =

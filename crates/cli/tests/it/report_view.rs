@@ -1,7 +1,7 @@
 //! The interactive view of `pmux report`, driven by keys in a terminal of its own.
 
 use crate::common::terminal::Terminal;
-use crate::common::{PMUX, SyncDir, kernel, program, record_faults, start};
+use crate::common::{PMUX, SyncDir, cc, kernel, new_file, program, record_faults, start};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,11 +33,9 @@ fn setting(columns: u16, lines: u16) -> Option<(SyncDir, Terminal, PathBuf)> {
     if !(kernel() && program("tmux") && program("cc") && program("pkill")) {
         return None;
     }
-    let sync_dir = SyncDir::new();
-    let (file, made) = (sync_dir.path("it.data"), sync_dir.path("carrier"));
-    std::fs::write(sync_dir.path("carrier.c"), PROGRAM).unwrap();
-    let words = ["-g", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread", "-o"];
-    start("cc", words).args([&made, &sync_dir.path("carrier.c")]).run().good();
+    let (sync_dir, file) = new_file("it.data");
+    let options = ["-g", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread"];
+    let made = cc(sync_dir.path(""), "carrier", PROGRAM, &options);
     record_faults(&file, &[], [made.into_os_string()]);
     let terminal = Terminal::new(&sync_dir, columns, lines);
     Some((sync_dir, terminal, file))
@@ -85,8 +83,7 @@ fn keys_lead_from_the_table_to_the_line() {
     // Closes what stands before the table, and only there ends all.
     terminal.press(&["q"]);
     terminal.shows(&["everything", "Symbol"]);
-    terminal.press(&["q"]);
-    terminal.shows(&["ended 0"]);
+    terminal.quit("ended 0");
     terminal.is_a_shell();
 }
 
@@ -99,8 +96,7 @@ fn a_terminal_may_have_any_size() {
     terminal.shows(&["Too small: 30 columns"]);
     terminal.command(&["resize-window", "-x", "200", "-y", "50"]);
     terminal.shows(&["page-faults", "Symbol", "i info"]);
-    terminal.press(&["q"]);
-    terminal.shows(&["ended 0"]);
+    terminal.quit("ended 0");
 }
 
 #[test]
@@ -143,8 +139,7 @@ fn colours_are_left_out_with_no_color() {
         report(&terminal, &file, options);
         terminal.shows(&["page-faults", "q quit", "Symbol"]);
         let screen = terminal.screen(&["-e"]);
-        terminal.press(&["q"]);
-        terminal.shows(&["ended 0"]);
+        terminal.quit("ended 0");
         screen.contains("38;5;")
     };
     assert!(coloured(""));
@@ -167,13 +162,11 @@ fn what_is_wrong_is_said_on_the_ordinary_screen() {
     // And the view all the same where it is asked for.
     report(&terminal, &file, "--tui | cat");
     terminal.shows(&["page-faults", "q quit"]);
-    terminal.press(&["q"]);
-    terminal.shows(&["ended 0"]);
+    terminal.quit("ended 0");
     // Keys come from the terminal, and the recording from elsewhere.
     terminal.enter(&format!("clear; cat '{}' | '{PMUX}' report -i -; echo ended $?", file.display()));
     terminal.shows(&["page-faults", "everything", "q quit"]);
-    terminal.press(&["q"]);
-    terminal.shows(&["ended 0"]);
+    terminal.quit("ended 0");
     if program("setsid") {
         let words = ["-w", PMUX, "report", "--tui", "-i", file.to_str().unwrap()];
         start("setsid", words).run().bad(125, &["needs a terminal", "leave out --tui"]);

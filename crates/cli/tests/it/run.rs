@@ -1,12 +1,16 @@
 //! `pmux run`: programs that know nothing of pmux.
 
-use crate::common::{SyncDir, kernel, perf, pmux, program, role, root, skip_unless, start};
+use crate::common::service::Service;
+use crate::common::{
+    CommandResult, PMUX, Start, SyncDir, copy_with, eventually, folder_with, kernel, kernel_events, lives, perf, pmux,
+    program, role, root, signal, skip_unless, start, tracefs,
+};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
 
 /// `pmux run` with these words before the command.
-pub(super) fn run(options: &[&str], command: Vec<OsString>) -> crate::common::Start {
+pub(super) fn run(options: &[&str], command: Vec<OsString>) -> Start {
     pmux(["run"]).args(options).args(["--"]).args(command)
 }
 
@@ -68,7 +72,7 @@ fn explanations_that_can_not_be_written_are_no_success() {
 
 #[test]
 fn there_is_one_supervisor() {
-    let inner = [crate::common::PMUX, "run", "true"].map(OsString::from);
+    let inner = [PMUX, "run", "true"].map(OsString::from);
     run(&[], inner.into()).run().bad(125, &["a supervisor is there already"]);
 }
 
@@ -85,7 +89,7 @@ fn a_supervisor_may_be_killed() {
     supervisor.wait();
     sync_dir.post("go");
     assert_eq!(sync_dir.read("counted"), "50 more, then ENOSYS");
-    crate::common::eventually("it has ended", || (!crate::common::lives(caller)).then_some(()));
+    eventually("it has ended", || (!lives(caller)).then_some(()));
 }
 
 #[test]
@@ -112,10 +116,10 @@ fn signals_reach_the_command() {
     let running = run(&[], shell(&script)).spawn();
     let left = sync_dir.read("left");
     let children = format!("/proc/{0}/task/{0}/children", running.pid());
-    crate::common::eventually("the command is reaped", || fs::read_to_string(&children).ok()?.is_empty().then_some(()));
+    eventually("the command is reaped", || fs::read_to_string(&children).ok()?.is_empty().then_some(()));
     running.signal("TERM");
     let ran = running.wait();
-    crate::common::signal(&left, "KILL");
+    signal(&left, "KILL");
     ran.bad(4, &["can't open events any more (ENOSYS)"]);
 }
 
@@ -123,19 +127,13 @@ fn signals_reach_the_command() {
 #[test]
 fn rights_are_those_of_the_caller() {
     skip_unless!(root() && program("setpriv"));
-    let folder = crate::common::folder_with(0o755);
-    let copy = |name: &str, from: &str, mode: u32| {
-        let path = folder.path().join(name);
-        crate::common::copy_of(from, &path);
-        crate::common::set_mode(&path, mode);
-        path
-    };
-    let (own, caller) = (copy("pmux", crate::common::PMUX, 0o755), folder.path().join("caller"));
+    let folder = folder_with(0o755);
+    let (own, caller) = (copy_with(folder.path(), PMUX, 0o755), folder.path().join("caller"));
     role::copy(&caller);
     let unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let user = || start(unprivileged[0], &unprivileged[1..]).args([&own]).args(["run", "--explain", "--"]);
     user().args(role::of(&caller, "opens")).run().good().says(&["page-faults:u of task ", ": own", "1 refused"]);
-    assert_eq!(user().args([copy("id", "id", 0o4755)]).args(["-u"]).run().good().text(), "65534\n");
+    assert_eq!(user().args([copy_with(folder.path(), "id", 0o4755)]).args(["-u"]).run().good().text(), "65534\n");
     // A supervisor that may do more than the caller does not lend it that.
     let words = unprivileged.iter().map(OsString::from).chain(role::of(&caller, "opens")).collect();
     let ran = run(&["--explain"], words).run().good();
@@ -156,7 +154,7 @@ fn many_call_at_once() {
 #[test]
 fn perf_works_as_ever() {
     skip_unless!(kernel() && perf());
-    let count = |ran: crate::common::CommandResult| -> u64 {
+    let count = |ran: CommandResult| -> u64 {
         let line = ran.err.lines().find(|line| line.contains("page-faults")).unwrap_or_else(|| panic!("{}", ran.err));
         line.split(',').next().unwrap().parse().unwrap()
     };
@@ -219,7 +217,7 @@ int main(void) {
 fn programs_of_others_work_as_ever() {
     skip_unless!(kernel());
     let both = |words: &[&str], keep: fn(&str) -> bool| {
-        let lines = |ran: crate::common::CommandResult| {
+        let lines = |ran: CommandResult| {
             let (status, text) = (ran.code(), format!("{}{}", ran.text(), ran.err));
             (status, text.lines().filter(|line| keep(line)).map(str::to_owned).collect::<Vec<_>>())
         };
@@ -425,13 +423,6 @@ pub(super) fn with_agents(script: &str) -> Vec<OsString> {
     shell(script).into_iter().chain([format!("{CALLS}{AGENT}").into()]).collect()
 }
 
-/// How many events of the kernel a process has open.
-pub(super) fn kernel_events(process: u32) -> usize {
-    let files = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
-    let links = files.filter_map(|file| fs::read_link(file.path()).ok());
-    links.filter(|link| link.to_string_lossy().contains("perf_event")).count()
-}
-
 #[test]
 fn equal_events_of_a_cpu_are_one_of_the_kernel() {
     skip_unless!(root() && program("python3"));
@@ -441,10 +432,10 @@ fn equal_events_of_a_cpu_are_one_of_the_kernel() {
     let processes = ["one", "other", "third"].map(|name| sync_dir.read(name));
     assert_eq!(kernel_events(running.pid()), 1);
     // One that is killed takes nothing with it, and leaves nothing behind.
-    crate::common::signal(&processes[0], "KILL");
-    crate::common::signal(&processes[1], "KILL");
+    signal(&processes[0], "KILL");
+    signal(&processes[1], "KILL");
     assert_eq!(kernel_events(running.pid()), 1);
-    crate::common::signal(&processes[2], "KILL");
+    signal(&processes[2], "KILL");
     let ran = running.wait().good();
     ran.says(&[": page-faults:u of CPU 0: virtual", "3 virtual (at most 2 events of the kernel saved at a time)"]);
     // Nor does one that ends while others go on.
@@ -455,7 +446,7 @@ fn equal_events_of_a_cpu_are_one_of_the_kernel() {
     assert_eq!(kernel_events(running.pid()), 1);
     sync_dir.post("end");
     sync_dir.read("ended");
-    crate::common::eventually("it is closed", || (kernel_events(running.pid()) == 0).then_some(()));
+    eventually("it is closed", || (kernel_events(running.pid()) == 0).then_some(()));
     running.signal("TERM");
     running.wait().bad(143, &[]);
     // Each gets its own where that is asked for.
@@ -466,7 +457,7 @@ fn equal_events_of_a_cpu_are_one_of_the_kernel() {
 
 #[test]
 fn equal_events_of_a_process_are_one_of_the_kernel() {
-    skip_unless!(root() && crate::common::tracefs() && program("python3"));
+    skip_unless!(root() && tracefs() && program("python3"));
     let sync_dir = SyncDir::new();
     let of_target = |name: &str| format!("{} $target", agent(&sync_dir, name));
     let [one, other, third] = ["one", "other", "third"].map(of_target);
@@ -477,8 +468,8 @@ fn equal_events_of_a_process_are_one_of_the_kernel() {
     // One that counts, and one that says whether children count as well.
     assert_eq!(kernel_events(running.pid()), 2);
     sync_dir.post("end");
-    crate::common::eventually("all are closed", || (kernel_events(running.pid()) == 0).then_some(()));
-    crate::common::signal(&sync_dir.read("target"), "TERM");
+    eventually("all are closed", || (kernel_events(running.pid()) == 0).then_some(()));
+    signal(&sync_dir.read("target"), "TERM");
     let ran = running.wait().good();
     assert_eq!(ran.text(), "counted\ncounted\ncounted\n");
     ran.says(&[
@@ -490,7 +481,7 @@ fn equal_events_of_a_process_are_one_of_the_kernel() {
 
 #[test]
 fn programs_share_through_the_service() {
-    let Some(service) = crate::common::service::Service::of_root("") else { return };
+    let Some(service) = Service::of_root("") else { return };
     skip_unless!(program("python3"));
     let sync_dir = SyncDir::new();
     let start = |name: &str| {
@@ -509,7 +500,7 @@ fn programs_share_through_the_service() {
 #[test]
 fn a_supervisor_with_more_rights_lends_none() {
     skip_unless!(root() && program("setpriv"));
-    let folder = crate::common::folder_with(0o755);
+    let folder = folder_with(0o755);
     let caller = folder.path().join("caller");
     role::copy(&caller);
     let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"].map(OsString::from);

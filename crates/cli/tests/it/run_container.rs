@@ -2,7 +2,8 @@
 
 use crate::common::service::Service;
 use crate::common::{
-    CommandResult, PMUX, Running, SyncDir, eventually, folder_with, needs, program, role, set_mode, skip_unless, start,
+    CommandResult, PMUX, Running, SyncDir, eventually, folder_with, linux_is_at_least, needs, paranoid, program, role,
+    set_mode, skip_unless, start,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -147,8 +148,7 @@ fn a_container_without_rights_profiles_itself_and_nothing_else() {
     for profile in [Profile::Allows, Profile::Denies] {
         let opens = host.container("itself", profile, (1000, &[]), "opens").wait().good();
         assert!(opens.text().contains("page-faults: opened, unknown: ENOENT"), "{}", opens.text());
-        let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-        if paranoid.trim().parse::<i32>().unwrap() > 0 {
+        if paranoid() > 0 {
             let machine = host.container("machine", profile, (1000, &[]), "opens-cpu").wait().good();
             assert!(machine.text().contains("CPU 0: refused"), "{}", machine.text());
         }
@@ -160,13 +160,8 @@ fn a_container_without_rights_profiles_itself_and_nothing_else() {
 #[test]
 fn a_container_may_be_given_more_on_its_own_tasks() {
     let Some(service) = Service::of_root("") else { return };
-    skip_unless!(tools() && crate::common::linux_is_at_least(6, 9));
-    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    skip_unless!(needs(
-        "paranoid",
-        "kernel.perf_event_paranoid at least 2",
-        paranoid.trim().parse::<i32>().unwrap() >= 2
-    ));
+    skip_unless!(tools() && linux_is_at_least(6, 9));
+    skip_unless!(needs("paranoid", "kernel.perf_event_paranoid at least 2", paranoid() >= 2));
     let host = Host::new(&service);
     let mut ran = 0;
     let mut opens = |level: &str, words: &str| {

@@ -1,9 +1,8 @@
 //! Programs under `pmux run` that do what no program should, or come by bad luck.
 
-use super::run::{CALLS, agent, kernel_events, run, shell, with_agents};
-use crate::common::{SyncDir, needs, program, role, root, skip_unless, start};
+use super::run::{CALLS, agent, run, shell, with_agents};
+use crate::common::{SyncDir, cc, kernel_events, needs, program, role, root, skip_unless};
 use std::ffi::OsString;
-use std::fs;
 
 /// A caller whose attribute is in memory that is never filled waits for ever, alone; once it is killed, nothing is left.
 const STUCK: &str = r#"
@@ -165,14 +164,11 @@ int main(void) {
 #[test]
 fn whatever_a_program_does_harms_itself_only() {
     skip_unless!(root() && program("cc") && program("python3"));
-    let folder = tempfile::tempdir().unwrap();
-    let [source, built] = ["hostile.c", "hostile"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
-    fs::write(&source, HOSTILE).unwrap();
-    start("cc", ["-pthread", "-o", &built, &source]).run().good();
     let sync_dir = SyncDir::new();
+    let built = cc(sync_dir.path(""), "hostile", HOSTILE, &["-pthread"]);
     // Another program counts meanwhile, and one more afterwards.
     let (neighbour, later) = (agent(&sync_dir, "neighbour"), agent(&sync_dir, "later"));
-    let script = format!("{neighbour} & '{built}'; echo >'{}'; {later} & wait", sync_dir.text("over"));
+    let script = format!("{neighbour} & '{}'; echo >'{}'; {later} & wait", built.display(), sync_dir.text("over"));
     let running = run(&[], with_agents(&script)).spawn();
     sync_dir.read("neighbour");
     sync_dir.wait_for("over");

@@ -6,7 +6,9 @@
 use crate::common;
 use crate::common::role::{look_at, touch};
 use crate::common::service::{Service, ServiceClient, cpu_clock, faults, on_cpu, on_task, own};
-use crate::common::{Killed, SyncDir, eventually, has_pmu, kernel, needs, pmux, role, root, signal, skip_unless};
+use crate::common::{
+    Killed, SyncDir, eventually, has_pmu, kernel, needs, new_file, pmux, role, root, signal, skip_unless,
+};
 use pmux::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::server_api::shared::listener::Listener;
 use pmux::server_api::shared::page::{Base, Page};
@@ -121,8 +123,7 @@ fn equal_questions_cost_one_counter() {
 fn a_passed_file_says_the_same_as_the_service() {
     let Some(service) = Service::of_root("") else { return };
     let (mut early, mut late) = (service.client(), service.client());
-    let first = early.open(on_cpu(0, &[cpu_clock()])).handles[0];
-    early.does(first, EventOp::Enable);
+    let first = early.enabled(on_cpu(0, &[cpu_clock()]));
     std::thread::sleep(Duration::from_millis(5));
     let served = late.welcome.as_ref().unwrap().page.unwrap();
     let page = Page::map(late.page.as_ref().unwrap(), served.entries).unwrap();
@@ -160,8 +161,7 @@ fn a_passed_file_says_the_same_as_the_service() {
 fn its_state_is_a_page_or_json() {
     let Some(service) = Service::of_kernel("") else { return };
     let mut client = service.client();
-    let handle = client.open(on_task(own(), &[faults()])).handles[0];
-    client.does(handle, EventOp::Enable);
+    client.enabled(on_task(own(), &[faults()]));
     let socket = service.socket();
     let socket = socket.to_str().unwrap();
     let page = pmux(["status", "--socket", socket]).run().good().text();
@@ -196,15 +196,13 @@ fn it_tells_how_many_counters_are_free() {
     let service = Service::start();
     let mut client = service.client();
     let cycles = Attr { kind: EventType::HARDWARE, ..Attr::default() };
-    let handle = client.open(on_cpu(0, &[cycles])).handles[0];
-    client.does(handle, EventOp::Enable);
+    client.enabled(on_cpu(0, &[cycles]));
     let line = |client: &mut ServiceClient| client.status()["counters"][0].clone();
     let first = line(&mut client);
     let free = first["free"].as_u64().unwrap();
     assert_eq!((first["cpu"].as_u64(), first["in_use"].as_u64()), (Some(0), Some(1)), "{first}");
     let instructions = Attr { config: 1, ..cycles };
-    let handle = client.open(on_cpu(0, &[instructions])).handles[0];
-    client.does(handle, EventOp::Enable);
+    client.enabled(on_cpu(0, &[instructions]));
     let second = line(&mut client);
     assert_eq!((second["in_use"].as_u64(), second["free"].as_u64()), (Some(2), Some(free - 1)), "{second}");
 }
@@ -323,8 +321,7 @@ fn a_failed_listen_is_explained() {
 
 #[test]
 fn a_configuration_is_checked() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("pmux.toml");
+    let (_dir, path) = new_file("pmux.toml");
     let file = path.to_str().unwrap();
     let check = || pmux(["serve", "--check", "--config", file]).run();
     check().bad(1, &["pmux.toml", "No such file"]);
@@ -394,8 +391,7 @@ fn it_reads_its_configuration_anew() {
 #[test]
 fn a_socket_can_be_handed_over() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("p.sock");
+    let (_dir, path) = new_file("p.sock");
     let listener = Listener::bind(&path, 0o600).unwrap();
     let socket = listener.as_fd().try_clone_to_owned().unwrap();
     let line = format!("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec '{}' serve", common::PMUX);
@@ -413,8 +409,7 @@ fn a_task_that_has_gone_is_gone() {
     let mut client = service.client();
     let child = Killed(Command::new("sleep").arg("1000").spawn().unwrap());
     let pid = i32::try_from(child.0.id()).unwrap();
-    let handle = client.open(on_task(pid, &[faults()])).handles[0];
-    client.does(handle, EventOp::Enable);
+    let handle = client.enabled(on_task(pid, &[faults()]));
     drop(child);
     client.read(&[handle]);
     let refusal = client.refused(&Request::Open(on_task(pid, &[faults()])));
@@ -426,8 +421,7 @@ fn a_task_that_has_gone_is_gone() {
 fn cpus_are_counted_and_their_absence_told() {
     let Some(service) = Service::of_root("") else { return };
     let mut client = service.client();
-    let handle = client.open(on_cpu(0, &[cpu_clock()])).handles[0];
-    client.does(handle, EventOp::Enable);
+    let handle = client.enabled(on_cpu(0, &[cpu_clock()]));
     eventually("the CPU's clock goes", || (client.read(&[handle])[0].totals.value > 0).then_some(()));
     let refusal = client.refused(&Request::Open(on_cpu(9999, &[cpu_clock()])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);

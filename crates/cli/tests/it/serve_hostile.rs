@@ -3,12 +3,12 @@
 use crate::common;
 use crate::common::hostile::{self, as_user, said_by};
 use crate::common::role::touch;
-use crate::common::service::{Service, faults, hello, on_task, own};
+use crate::common::service::{Service, ServiceClient, faults, hello, on_task, own};
 use crate::common::{Killed, SyncDir, eventually, kernel, needs, pmux, role, root, signal, skip_unless, stat};
 use pmux::abi::{Attr, AttrFlags, EventType, Sampling};
 use pmux::server_api::shared::channel::Channel;
 use pmux::server_api::shared::wire::{
-    EventOp, Handle, Hello, NEWEST_VERSION, Notice, PACKET_BYTES, RefusalKind, Reply, Request, encode_request,
+    Handle, Hello, NEWEST_VERSION, Notice, PACKET_BYTES, RefusalKind, Reply, Request, encode_request,
 };
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,8 +20,7 @@ const USER: u32 = 65_531;
 fn hostile_bytes_are_an_error_for_their_sender() {
     let Some(service) = Service::of_kernel("") else { return };
     let mut good = service.client();
-    let handle = good.open(on_task(own(), &[faults()])).handles[0];
-    good.does(handle, EventOp::Enable);
+    let handle = good.enabled(on_task(own(), &[faults()]));
     let ping = encode_request(1, &Request::Ping).unwrap();
     let greeting = encode_request(1, &hello()).unwrap();
     let long = vec![7; PACKET_BYTES + 1];
@@ -34,19 +33,19 @@ fn hostile_bytes_are_an_error_for_their_sender() {
         ("no number", &[0; 12]),
         ("out of order", &ping),
     ];
-    for (what, bytes) in worst {
-        let mut stranger = service.stranger();
-        assert!(stranger.send(bytes), "{what}");
-        let replies = stranger.until_the_end();
+    let is_refused = |mut sender: ServiceClient, (what, bytes): (&str, &[u8])| {
+        assert!(sender.send(bytes), "{what}");
+        let replies = sender.until_the_end();
         assert!(matches!(replies[..], [Reply::Refused(_)]), "{what}: {replies:?}");
+    };
+    for packet in worst {
+        is_refused(service.stranger(), packet);
     }
     // The same from a client that was welcome before.
-    for (what, bytes) in &worst[..6] {
+    for &packet in &worst[..6] {
         let mut known = service.client();
         known.open(on_task(own(), &[faults()]));
-        assert!(known.send(bytes), "{what}");
-        let replies = known.until_the_end();
-        assert!(matches!(replies[..], [Reply::Refused(_)]), "{what}: {replies:?}");
+        is_refused(known, packet);
     }
     // An empty packet is as good as none.
     let empty = service.client();
@@ -155,14 +154,9 @@ fn what_one_user_takes_is_not_all() {
     let roles = [0, 1]
         .map(|at| as_user(users[at], &format!("takes-all:{},{}", service.socket().display(), doors[at].text(""))));
     for sync_dir in &doors {
-        let [clients, events, rings] = sync_dir
-            .read("here")
-            .split_whitespace()
-            .map(|number| number.parse::<u32>().unwrap())
-            .collect::<Vec<_>>()[..]
-        else {
-            panic!("three numbers")
-        };
+        let taken = sync_dir.read("here");
+        let taken: Vec<u32> = taken.split(' ').map(|number| number.parse().unwrap()).collect();
+        let [clients, events, rings] = taken[..] else { panic!("{taken:?}") };
         // Subscriptions have events as well.
         assert!(clients == 12 && events <= 200 && rings <= 3, "{clients} clients, {events} events, {rings} rings");
         assert!(events >= 64, "one client may have so much: {events}");
@@ -322,8 +316,7 @@ fn a_stopped_client_stops_no_other() {
     sync_dir.read("here");
     signal(&child.id().to_string(), "STOP");
     let mut client = service.client();
-    let handle = client.open(on_task(own(), &[faults()])).handles[0];
-    client.does(handle, EventOp::Enable);
+    let handle = client.enabled(on_task(own(), &[faults()]));
     touch(700, 10);
     assert!(client.read(&[handle])[0].totals.value >= 10);
     assert_eq!(service.status()["events"]["asked"], 6);

@@ -20,15 +20,11 @@ fn sources(service: &Service) -> u64 {
     service.status()["records"]["kernel_events"].as_u64().unwrap()
 }
 
-fn cpus(service: &Service) -> u64 {
-    pmux::CpuList::parse_kernel(service.status()["cpus"].as_str().unwrap()).unwrap().len() as u64
-}
-
 #[test]
 fn each_reads_exactly_what_came_while_it_was_on() {
     let Some(service) = Service::of_kernel("") else { return };
     let [mut one, mut two] = [(); 2].map(|()| subscribe(&service, &on_threads(vec![own()], names())));
-    assert_eq!(sources(&service), cpus(&service), "one event on each CPU for both");
+    assert_eq!(sources(&service), service.cpus(), "one event on each CPU for both");
     let same = |name: &str| (0..100).map(|number| format!("{name}{number}")).collect::<Vec<_>>();
     let [before, first, both, second, after] = ["z", "a", "b", "c", "y"].map(same);
     rename(&before);
@@ -45,7 +41,7 @@ fn each_reads_exactly_what_came_while_it_was_on() {
     assert_eq!(Reading::of(&mut two).names(), [both, second].concat());
     assert_eq!((read.lost, read.other), (0, 0));
     let numbers = one.numbers().unwrap();
-    assert_eq!((numbers.len() as u64, numbers == two.numbers().unwrap()), (cpus(&service), true));
+    assert_eq!((numbers.len() as u64, numbers == two.numbers().unwrap()), (service.cpus(), true));
     // What a pass wrote ends with a mark; who ends before the next pass is given the rest without one.
     one.enable().unwrap();
     let has_mark = (0..3000).any(|_| {
@@ -67,9 +63,9 @@ fn different_requests_have_separate_events() {
         StreamRequest { attrs: vec![attr], ..on_threads(vec![own()], clock()) }
     };
     let all = [1_000_000, 1_000_000, 1_000_001].map(|period| subscribe(&service, &question(period)));
-    assert_eq!(sources(&service), 2 * cpus(&service));
-    assert_eq!(service.status()["events"]["asked"], 3 * cpus(&service));
-    assert_eq!(service.status()["events"]["kernel"], 2 * cpus(&service));
+    assert_eq!(sources(&service), 2 * service.cpus());
+    assert_eq!(service.status()["events"]["asked"], 3 * service.cpus());
+    assert_eq!(service.status()["events"]["kernel"], 2 * service.cpus());
     drop(all);
     service.is_empty();
 }
@@ -143,7 +139,7 @@ fn a_stopped_or_killed_client_delays_no_other() {
     let role = format!("subscribes:{},{},{}", own(), service.socket().display(), sync_dir.text(""));
     let child = Killed(role::command(&role).stdout(Stdio::null()).spawn().unwrap());
     sync_dir.read("here");
-    assert_eq!((service.status()["records"]["subscriptions"].clone(), sources(&service)), (2.into(), cpus(&service)));
+    assert_eq!((service.status()["records"]["subscriptions"].clone(), sources(&service)), (2.into(), service.cpus()));
     signal(&child.0.id().to_string(), "STOP");
     let all: Vec<_> = (0..3000).map(|number| format!("n{number}")).collect();
     let mut read = Reading::default();
@@ -252,8 +248,7 @@ fn no_client_sees_more_than_the_kernel_would_show_it() {
 fn a_thread_that_has_gone_ends_no_other_count() {
     let Some(service) = Service::of_kernel("") else { return };
     let mut client = service.client();
-    let handle = client.open(on_task(own(), &[faults()])).handles[0];
-    client.does(handle, EventOp::Enable);
+    let handle = client.enabled(on_task(own(), &[faults()]));
     touch(800, 10);
     let scope = Scope::Tasks(vec![own().cast_unsigned(), NO_TASK]);
     let wish = Subscribe { scope, attrs: vec![bytes_of(&names())], ring_bytes: 8192, wake_bytes: 0 };

@@ -112,8 +112,8 @@ fn reload(service: &Service, text: &str) {
 #[test]
 fn each_limit_holds_from_the_reload_on() {
     let Some(service) = Service::of_root("") else { return };
-    let cpus = pmux::CpuList::parse_kernel(service.status()["cpus"].as_str().unwrap()).unwrap().len();
-    let table = |lines: &str| format!("[limits]\n{}\n", lines.replace("EVENTS", &(2 + 4 * cpus).to_string()));
+    let events = (2 + 4 * service.cpus()).to_string();
+    let table = |lines: &str| format!("[limits]\n{}\n", lines.replace("EVENTS", &events));
     for (key, who, passes, refuses) in LIMITS {
         // They were connected before.
         let mut conns = [service.client(), service.client()];

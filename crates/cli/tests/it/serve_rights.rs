@@ -2,11 +2,12 @@
 //! answers.
 
 use crate::common;
+use crate::common::hostile::open_door;
 use crate::common::role::{self, copy};
 use crate::common::service::{Service, ServiceClient, faults, on_cpu, on_task, where_all_is_refused};
 use crate::common::{
-    Killed, Start, commands_are_programs, copy_of, eventually, folder_with, needs, root, set_mode, signal, skip_unless,
-    unprivileged,
+    Killed, Start, SyncDir, commands_are_programs, copy_of, copy_with, eventually, folder_with, needs, root, set_mode,
+    signal, skip_unless, unprivileged,
 };
 use crate::shared::waits;
 use pmux::server_api::shared::wire::EventOp;
@@ -35,11 +36,19 @@ fn sleeper(program: &Path, user: u32) -> Killed {
 }
 
 /// A folder into which everybody may write, with a copy of this program for other users.
-fn program() -> (tempfile::TempDir, PathBuf) {
-    let folder = folder_with(0o777);
-    let program = folder.path().join("asker");
+fn program() -> (SyncDir, PathBuf) {
+    let folder = open_door();
+    let program = folder.path("asker");
     copy(&program);
     (folder, program)
+}
+
+/// Lets a role end well; what it has said.
+fn said_by(mut role: Command, service: &Service) -> String {
+    let ran = role.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{said}\n{}", service.log());
+    said
 }
 
 /// A program that computes, with root's rights for any user; `None`, and a skip, where that means nothing.
@@ -111,9 +120,7 @@ fn compare(service: &Service, tasks: &[u32], capabilities: &[u32]) {
     let tracepoints: Vec<_> = ["1"].into_iter().chain(number.as_deref().map(str::trim)).collect();
     let (socket, tracepoints) = (service.socket().display().to_string(), tracepoints.join(","));
     let role = format!("compares:{socket},{};{tracepoints}", list.join(","));
-    let ran = as_user(&program, &role, capabilities).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{said}\n{}", service.log());
+    let said = said_by(as_user(&program, &role, capabilities), service);
     let compared = said.lines().filter(|line| line.starts_with("compared")).count();
     assert!(compared >= 8 * (tasks.len() + 2), "{compared}: {said}");
 }
@@ -123,18 +130,9 @@ fn the_service_allows_what_the_kernel_would() {
     skip_unless!(root() && commands_are_programs());
     let service = Service::start();
     let folder = folder_with(0o755);
-    let sleep = ["/bin/sleep", "/usr/bin/sleep"].map(Path::new).into_iter().find(|path| path.exists()).unwrap();
-    let copy = |name: &str, mode: u32| {
-        let path = folder.path().join(name);
-        copy_of(sleep, &path);
-        set_mode(&path, mode);
-        path
-    };
-    let plain = copy("plain", 0o755);
-    // A user that may execute a program and not read it may not look into the process either.
-    let unreadable = copy("unreadable", 0o711);
-    // Any user who executes it gets root's rights.
-    let privileged = copy("privileged", 0o4755);
+    // A user that may execute a program and not read it may not look into the process either. Any user who executes the last one gets
+    // root's rights.
+    let [plain, unreadable, privileged] = [0o755, 0o711, 0o4755].map(|mode| copy_with(folder.path(), "sleep", mode));
     let sleepers = [
         sleeper(&privileged, USER),
         sleeper(&plain, USER),
@@ -159,11 +157,9 @@ fn the_service_allows_what_the_kernel_would() {
 fn a_program_with_more_rights_is_not_counted() {
     let Some(service) = Service::of_root("") else { return };
     let (folder, program) = program();
-    let Some(helper) = privileged(folder.path()) else { return };
+    let Some(helper) = privileged(&folder.path("")) else { return };
     let role = format!("races-exec:{},{},40", service.socket().display(), helper.display());
-    let ran = as_user(&program, &role, &[]).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{said}\n{}", service.log());
+    let said = said_by(as_user(&program, &role, &[]), &service);
     let line = said.lines().find(|line| line.starts_with("opened ")).unwrap();
     println!("{line}");
     assert!(line.ends_with(" seen 0"), "{line}");
@@ -174,15 +170,11 @@ fn a_program_with_more_rights_is_not_counted() {
 /// What a set-user-id program holds in its memory is in no sample of the user who starts it.
 #[test]
 fn a_program_with_more_rights_is_not_sampled() {
-    skip_unless!(root() && needs("cc", "a C compiler", common::is_installed("cc")));
+    skip_unless!(root() && common::program("cc"));
     let (folder, program) = program();
-    let [source, plain, privileged] = ["secret.c", "plain", "privileged"].map(|name| folder.path().join(name));
-    std::fs::write(&source, include_str!("common/secret.c")).unwrap();
-    assert!(Command::new("cc").args(["-O1", "-o"]).args([&plain, &source]).status().unwrap().success());
-    assert!(Command::new("cp").args([&plain, &privileged]).status().unwrap().success());
-    for (path, mode) in [(&plain, 0o755), (&privileged, 0o4755)] {
-        set_mode(path, mode);
-    }
+    let plain = common::cc(folder.path(""), "plain", include_str!("common/secret.c"), &["-O1"]);
+    set_mode(&plain, 0o755);
+    let privileged = copy_with(&folder.path(""), &plain, 0o4755);
     let mut child = Command::new(&privileged);
     child.stdin(Stdio::piped()).stdout(Stdio::piped()).uid(USER).gid(USER);
     let mut child = Killed(child.spawn().unwrap());
@@ -192,9 +184,7 @@ fn a_program_with_more_rights_is_not_sampled() {
     let service = Service::start();
     let samples = |of: &Path, wanted: u32| {
         let role = format!("samples-stacks:{},{},{wanted}", service.socket().display(), of.display());
-        let ran = as_user(&program, &role, &[]).output().unwrap();
-        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert!(ran.status.success(), "{said}\n{}", service.log());
+        let said = said_by(as_user(&program, &role, &[]), &service);
         println!("{said}");
         said
     };
@@ -216,15 +206,14 @@ fn a_connection_that_is_passed_on_keeps_nothing() {
         let mut client = service.client();
         client.open(on_task(1, &[faults()]));
         let mut command = as_member(&program, &format!("asks-on-stdin:{task}"), (user, user));
-        let ran = command.stdin(client.channel.as_fd().try_clone_to_owned().unwrap()).output().unwrap();
-        let said = String::from_utf8_lossy(&ran.stderr);
+        command.stdin(client.channel.as_fd().try_clone_to_owned().unwrap());
+        let said = said_by(command, &service);
         assert!(said.contains("refused: ") && said.contains("another process"), "{said}");
         assert!(client.until_the_end().is_empty(), "the connection is closed");
     }
     // The same process, which has given up being root.
     let role = format!("connects-then-becomes:{},{},{USER}", service.socket().display(), program.display());
-    let ran = role::command_of(&program, &role).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
+    let said = said_by(role::command_of(&program, &role), &service);
     assert!(said.contains("refused: "), "{said}");
     service.is_empty();
 }
@@ -234,8 +223,8 @@ fn a_connection_that_is_passed_on_keeps_nothing() {
 fn a_root_that_gives_up_its_rights_has_to_connect_anew() {
     skip_unless!(root() && setpriv());
     let service = Service::start();
-    let ran = role::command(&format!("connects-then-gives-up:{}", service.socket().display())).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
+    let role = format!("connects-then-gives-up:{}", service.socket().display());
+    let said = said_by(role::command(&role), &service);
     assert!(said.contains("refused: ") && said.contains("has given up rights"), "{said}");
     service.is_empty();
 }
@@ -262,11 +251,9 @@ fn root_depends_on_no_counter_of_a_cap_perfmon_holder() {
     skip_unless!(root() && setpriv());
     let (folder, program) = program();
     let service = Service::start();
-    let role = format!("holds-a-cpu:{},{}", service.socket().display(), folder.path().display());
+    let role = format!("holds-a-cpu:{},{}", service.socket().display(), folder.text(""));
     let _child = Killed(as_user(&program, &role, &[38]).stdout(Stdio::null()).spawn().unwrap());
-    let here = folder.path().join("here");
-    let files = eventually("it counts", || std::fs::read_to_string(&here).ok().filter(|text| text.ends_with('\n')));
-    assert_eq!(files, "1\n", "it could have opened the event itself");
+    assert_eq!(folder.read("here"), "1", "files: it could have opened the event itself");
     let mut own = service.client();
     own.open(on_cpu(0, &[faults()]));
     has_events(&service, 2, 2);
@@ -277,11 +264,9 @@ fn root_depends_on_no_counter_of_a_cap_perfmon_holder() {
 fn a_right_that_is_taken_away_ends_what_was_open_by_it() {
     let Some(service) = Service::of_root(&format!("[rights]\nsystem_wide = [{USER}]\n")) else { return };
     let (folder, program) = program();
-    let role = format!("holds-a-cpu:{},{}", service.socket().display(), folder.path().display());
+    let role = format!("holds-a-cpu:{},{}", service.socket().display(), folder.text(""));
     let child = as_user(&program, &role, &[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let here = folder.path().join("here");
-    let files = eventually("it counts", || std::fs::read_to_string(&here).ok().filter(|text| text.ends_with('\n')));
-    assert_eq!(files, "0\n");
+    assert_eq!(folder.read("here"), "0", "files");
     service.configure("");
     let ran = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
@@ -295,7 +280,7 @@ fn a_group_of_the_configuration_may_count_cpus() {
     let (_folder, program) = program();
     let ask = |group: u32| {
         let role = format!("counts-cpus:{}", service.socket().display());
-        String::from_utf8_lossy(&as_member(&program, &role, (USER, group)).output().unwrap().stderr).into_owned()
+        said_by(as_member(&program, &role, (USER, group)), &service)
     };
     // The kernel's file of what the client may not open itself stays here.
     assert!(ask(USER).contains("opened with 0 files"), "{}", ask(USER));
@@ -306,9 +291,9 @@ fn a_group_of_the_configuration_may_count_cpus() {
 fn no_client_depends_on_a_counter_that_a_user_can_stop() {
     let Some(service) = Service::of_root("") else { return };
     let (folder, program) = program();
-    let role = format!("holds-events:3,{},{}", service.socket().display(), folder.path().display());
+    let role = format!("holds-events:3,{},{}", service.socket().display(), folder.text(""));
     let child = Killed(as_user(&program, &role, &[]).stdout(Stdio::null()).spawn().unwrap());
-    eventually("it holds events", || folder.path().join("here").exists().then_some(()));
+    folder.read("here");
     has_events(&service, 3, 1);
     // He has the file of that one. Root, who asks the same, gets another counter, and root's is shared by all of root's.
     let mut clients = [service.client(), service.client()];
@@ -323,15 +308,15 @@ fn no_client_depends_on_a_counter_that_a_user_can_stop() {
 fn what_a_set_user_id_program_ended_is_shared_with_no_new_client() {
     skip_unless!(root() && commands_are_programs());
     let service = Service::start();
-    let folder = folder_with(0o777);
-    let shell = folder.path().join("elevated");
+    let folder = open_door();
+    let shell = folder.path("elevated");
     assert!(Command::new("cp").args(["-L", "/bin/sh"]).arg(&shell).status().unwrap().success());
     set_mode(&shell, 0o4755);
     // With `-p` a shell keeps the rights that it was given. Each fork makes it fault on pages that it shares with its child.
     let script =
         ": > here; until [ -e go ]; do sleep 0.01; done; (:); (:); : > done; until [ -e leave ]; do sleep 0.01; done";
     let mut command = Command::new("sh");
-    command.args(["-c", "read go; exec \"$0\" -p -c \"$1\""]).arg(&shell).arg(script).current_dir(folder.path());
+    command.args(["-c", "read go; exec \"$0\" -p -c \"$1\""]).arg(&shell).arg(script).current_dir(folder.path(""));
     let child = command.uid(USER).gid(USER).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let Killed(child) = &mut Killed(child.unwrap());
     let task = child.id().cast_signed();
@@ -349,15 +334,15 @@ fn what_a_set_user_id_program_ended_is_shared_with_no_new_client() {
         client.read(handles).into_iter().map(|moment| moment.totals.value).collect::<Vec<_>>()
     };
     writeln!(child.stdin.as_ref().unwrap(), "go").unwrap();
-    eventually("the program runs", || folder.path().join("here").exists().then_some(()));
+    eventually("the program runs", || folder.path("here").exists().then_some(()));
     let (mut after, handles) = ask();
     let ended_at = values(&mut before, &ended);
-    std::fs::write(folder.path().join("go"), "").unwrap();
-    eventually("it has faulted", || folder.path().join("done").exists().then_some(()));
+    folder.post("go");
+    eventually("it has faulted", || folder.path("done").exists().then_some(()));
     let counted = values(&mut after, &handles);
     assert!(counted.iter().all(|&faults| faults > 0), "{counted:?}");
     assert_eq!(values(&mut before, &ended), ended_at, "what the kernel has ended stands");
-    std::fs::write(folder.path().join("leave"), "").unwrap();
+    folder.post("leave");
     assert!(child.wait().unwrap().success());
 }
 
@@ -367,8 +352,7 @@ fn status_hides_requests_of_other_users() {
     let mut own = service.client();
     own.open(on_task(1, &[faults()]));
     let (_folder, program) = program();
-    let ran = as_user(&program, &format!("asks-status:{}", service.socket().display()), &[]).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
+    let said = said_by(as_user(&program, &format!("asks-status:{}", service.socket().display()), &[]), &service);
     let line = said.lines().find_map(|line| line.strip_prefix("status ")).unwrap();
     let status: serde_json::Value = serde_json::from_str(line).unwrap();
     assert_eq!(status["clients"]["hidden"], 1, "{status}");
@@ -381,12 +365,9 @@ fn status_hides_requests_of_other_users() {
 #[test]
 fn a_group_is_named_to_clients_that_it_would_help() {
     let Some(service) = Service::of_root(&format!("[rights]\nsystem_wide = [{USER}]\n")) else { return };
-    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    let is_bound = paranoid.trim().parse::<i32>().unwrap() >= 1;
-    skip_unless!(needs("rules", "kernel.perf_event_paranoid of at least 1", is_bound));
+    skip_unless!(needs("rules", "kernel.perf_event_paranoid of at least 1", common::paranoid() >= 1));
     let folder = folder_with(0o777);
-    let program = folder.path().join("pmux");
-    copy_of(common::PMUX, &program);
+    let program = copy_with(folder.path(), common::PMUX, 0o755);
     let says = |group: u32, words: &[&str]| {
         let mut command = Command::new(&program);
         command.args(words).uid(OTHER).gid(group).current_dir(folder.path()).env("PMUX_SOCKET", service.socket());
@@ -411,23 +392,17 @@ fn a_group_is_named_to_clients_that_it_would_help() {
 fn an_exec_that_ends_counting_is_told() {
     skip_unless!(root() && common::program("setpriv") && commands_are_programs());
     let folder = folder_with(0o755);
-    let copy = |name: &str, mode: u32| {
-        let path = folder.path().join(format!("{name}-{mode:o}"));
-        copy_of(name, &path);
-        set_mode(&path, mode);
-        path.to_str().unwrap().to_owned()
-    };
+    let copy = |name: &str, mode: u32| copy_with(folder.path(), name, mode).to_str().unwrap().to_owned();
     let becomes_root = unprivileged().args([copy("id", 0o4755), "-u".to_owned()]).run().text().trim() == "0";
     skip_unless!(needs("set-user-id", "set-user-id programs", becomes_root));
-    let own = folder.path().join("pmux");
-    copy_of(common::PMUX, &own);
+    let own = copy(common::PMUX, 0o755);
     let service = Service::start();
     let (gains, unreadable) = (copy("sleep", 0o4755), copy("sleep", 0o711));
     // Where no event can be had, an exec of a program that is only not readable leaves no trace.
     for (way, program) in
         [("user", &gains), ("root", &gains), ("refused", &gains), ("user", &unreadable), ("root", &unreadable)]
     {
-        let sync_dir = common::hostile::open_door();
+        let sync_dir = open_door();
         let [here, go] = ["here", "go"].map(|name| sync_dir.text(name));
         let line = format!("echo $$ >'{here}'; until [ -e '{go}' ]; do sleep 0.01; done; exec {program} 1000");
         let target = unprivileged().args(["sh", "-c", &line]).spawn();

@@ -40,7 +40,7 @@ fn nothing_is_left_of_anything() {
     // What is made once is there before the first look.
     round(&service, &mut Rng::with_seed(seed), 200);
     service.is_empty();
-    let before = (service.files(), memory_kib(&service));
+    let before = (service.files(), service.memory_kib());
     let until = Instant::now() + Duration::from_secs(seconds);
     let (over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -64,8 +64,7 @@ fn nothing_is_left_of_anything() {
         }
         // A client that behaves is served all the time.
         let mut steady = service.client();
-        let handle = steady.open(on_task(own(), &[faults()])).handles[0];
-        steady.does(handle, EventOp::Enable);
+        let handle = steady.enabled(on_task(own(), &[faults()]));
         let mut counted = 0;
         while Instant::now() < until {
             role::touch(0, 1);
@@ -78,7 +77,7 @@ fn nothing_is_left_of_anything() {
     });
     service.is_empty();
     let files = eventually("files are closed", || Some(service.files()).filter(|files| *files <= before.0));
-    let memory = memory_kib(&service);
+    let memory = service.memory_kib();
     let status = service.status();
     println!(
         "{} courses; {}; files {} and {files}, memory {} and {memory} KiB",
@@ -112,7 +111,7 @@ fn honest_clients_count_exactly_beside_hostile_users() {
     role::copy(&set_user_id);
     set_mode(&set_user_id, 0o4755);
     service.is_empty();
-    let before = (service.files(), memory_kib(&service));
+    let before = (service.files(), service.memory_kib());
     let mut attackers: Vec<(&str, Killed)> = Vec::new();
     for (index, &user) in HOSTILE.iter().enumerate() {
         for name in mixture::ALL {
@@ -165,7 +164,7 @@ fn honest_clients_count_exactly_beside_hostile_users() {
         waits[waits.len() - 1],
         before.0,
         before.1,
-        memory_kib(&service)
+        service.memory_kib()
     );
     assert!(rounds.load(Ordering::Relaxed) >= HONEST as u64);
     let most = number("PMUX_SOAK_P99_MS", u64::MAX);
@@ -208,12 +207,6 @@ fn role_thread(pid: u32) -> i32 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let mut tids = threads.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap());
     tids.find(|tid| *tid != pid.cast_signed()).unwrap()
-}
-
-fn memory_kib(service: &Service) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// Comes, asks for this and that, and goes, with or without saying so.

@@ -63,6 +63,13 @@ pub(crate) fn measure(sync_dir: &SyncDir, name: &str, start: Start, target: &[&s
     running
 }
 
+/// A service where events of the kernel can be opened, where its clients meet, and a worker with its number; otherwise the test is skipped.
+fn setting(config: &str) -> Option<(Service, SyncDir, Worker, String)> {
+    let (service, worker) = (Service::of_kernel(config)?, Worker::start());
+    let pid = worker.pid();
+    Some((service, SyncDir::new(), worker, pid))
+}
+
 fn shared(service: &Service) -> Start {
     stat(["--shared=always"]).env("PMUX_SOCKET", service.socket())
 }
@@ -98,21 +105,17 @@ pub(crate) fn requests(service: &Service) -> u64 {
 
 #[test]
 fn the_same_is_counted_with_and_without() {
-    skip_unless!(kernel());
-    for config in ["", WITHOUT_FILES] {
-        counts_are_the_same(&Service::with(config));
-    }
+    ["", WITHOUT_FILES].into_iter().for_each(counts_are_the_same);
 }
 
-fn counts_are_the_same(service: &Service) {
-    let (sync_dir, mut worker) = (SyncDir::new(), Worker::start());
-    let pid = worker.pid();
+fn counts_are_the_same(config: &str) {
+    let Some((service, sync_dir, mut worker, pid)) = setting(config) else { return };
     for events in ["page-faults:u,minor-faults:u", "{page-faults:u,minor-faults:u}"] {
         for inherit in [&[][..], &["-i"]] {
             let target = [&["-x,", "-e", events, "-p", &pid][..], inherit].concat();
-            let with = measure(&sync_dir, "with", shared(service), &target);
+            let with = measure(&sync_dir, "with", shared(&service), &target);
             let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
-            assert_eq!(asked(service), 2, "{}", service.log());
+            assert_eq!(asked(&service), 2, "{}", service.log());
             worker.works(100);
             let [with, without] = ended(&sync_dir, [with, without]);
             for event in ["page-faults:u", "minor-faults:u"] {
@@ -129,9 +132,7 @@ fn counts_are_the_same(service: &Service) {
 
 #[test]
 fn counting_goes_on_when_the_service_is_killed() {
-    skip_unless!(kernel());
-    let (mut service, sync_dir, mut worker) = (Service::start(), SyncDir::new(), Worker::start());
-    let pid = worker.pid();
+    let Some((mut service, sync_dir, mut worker, pid)) = setting("") else { return };
     let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
     let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
     let running = measure(&sync_dir, "with", shared(&service).args(["-I", "20"]), &target);
@@ -152,9 +153,7 @@ fn counting_goes_on_when_the_service_is_killed() {
 /// Without intervals, no reading finds that the service was away before the end.
 #[test]
 fn what_is_read_once_goes_on_as_soon_as_the_service_is_back() {
-    skip_unless!(kernel());
-    let (mut service, sync_dir, mut worker) = (Service::with(WITHOUT_FILES), SyncDir::new(), Worker::start());
-    let pid = worker.pid();
+    let Some((mut service, sync_dir, mut worker, pid)) = setting(WITHOUT_FILES) else { return };
     let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
     let running = measure(&sync_dir, "with", shared(&service), &target);
     service.kill();
@@ -169,11 +168,9 @@ fn what_is_read_once_goes_on_as_soon_as_the_service_is_back() {
 
 #[test]
 fn counts_are_kept_when_the_service_stops() {
-    skip_unless!(kernel());
     for files in ["own", "never"] {
-        let (sync_dir, mut worker) = (SyncDir::new(), Worker::start());
-        let mut service = Service::with(&format!("[rights]\nfiles = \"{files}\"\n"));
-        let pid = worker.pid();
+        let config = format!("[rights]\nfiles = \"{files}\"\n");
+        let Some((mut service, sync_dir, mut worker, pid)) = setting(&config) else { return };
         let target = ["-e", "page-faults:u", "-i", "-p", &pid];
         let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
         let with = measure(&sync_dir, "with", shared(&service), &target);
@@ -192,9 +189,7 @@ fn counts_are_kept_when_the_service_stops() {
 
 #[test]
 fn clients_without_files_are_told_the_gap() {
-    skip_unless!(kernel());
-    let (mut service, sync_dir, mut worker) = (Service::with(WITHOUT_FILES), SyncDir::new(), Worker::start());
-    let pid = worker.pid();
+    let Some((mut service, sync_dir, mut worker, pid)) = setting(WITHOUT_FILES) else { return };
     let target = ["-e", "page-faults:u", "-i", "-p", &pid];
     let running = measure(&sync_dir, "with", shared(&service).args(["-I", "20"]), &target);
     worker.works(10);
@@ -212,9 +207,7 @@ fn clients_without_files_are_told_the_gap() {
 /// What takes the place of the service may not give what that gave.
 #[test]
 fn a_service_that_refuses_what_was_open_says_why() {
-    skip_unless!(kernel());
-    let (mut service, sync_dir, mut worker) = (Service::with(WITHOUT_FILES), SyncDir::new(), Worker::start());
-    let pid = worker.pid();
+    let Some((mut service, sync_dir, mut worker, pid)) = setting(WITHOUT_FILES) else { return };
     let target = ["-x,", "-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
     let running = measure(&sync_dir, "with", shared(&service), &target);
     worker.works(10);
@@ -229,12 +222,10 @@ fn a_service_that_refuses_what_was_open_says_why() {
 /// Programs are told, too: their numbers say nothing of it.
 #[test]
 fn a_gap_is_told_in_each_form() {
-    skip_unless!(kernel());
     for (form, told) in
         [("-x,", "# not counted for "), ("-j", "{\"note\" : \"not counted for "), ("-v", " not counted for ")]
     {
-        let (mut service, sync_dir, mut worker) = (Service::with(WITHOUT_FILES), SyncDir::new(), Worker::start());
-        let pid = worker.pid();
+        let Some((mut service, sync_dir, mut worker, pid)) = setting(WITHOUT_FILES) else { return };
         let running =
             measure(&sync_dir, "with", shared(&service).args([form]), &["-e", "page-faults:u", "-i", "-p", &pid]);
         service.kill();
@@ -250,9 +241,7 @@ fn a_gap_is_told_in_each_form() {
 
 #[test]
 fn clients_with_files_send_no_requests() {
-    skip_unless!(kernel());
-    let (service, sync_dir, mut worker) = (Service::start(), SyncDir::new(), Worker::start());
-    let pid = worker.pid();
+    let Some((service, sync_dir, mut worker, pid)) = setting("") else { return };
     let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
     let running = measure(&sync_dir, "with", shared(&service).args(["-I", "10"]), &target);
     let before = requests(&service);
@@ -303,9 +292,7 @@ fn commands_are_counted_from_their_exec_on_by_ourselves() {
 /// A service that stops answering in the middle.
 #[test]
 fn a_service_that_stands_still_is_left() {
-    skip_unless!(kernel());
-    let (service, sync_dir, mut worker) = (Service::start(), SyncDir::new(), Worker::start());
-    let pid = worker.pid();
+    let Some((service, sync_dir, mut worker, pid)) = setting("") else { return };
     common::signal(&service.pid().to_string(), "STOP");
     // It can be connected to, and says nothing.
     let target = ["-x,", "-e", "page-faults:u", "-p", &pid];
@@ -320,8 +307,7 @@ fn a_service_that_stands_still_is_left() {
 #[test]
 fn a_hardware_event_counts_the_same() {
     skip_unless!(kernel() && needs("pmu", "a hardware PMU", common::has_pmu()));
-    let (service, sync_dir, mut worker) = (Service::start(), SyncDir::new(), Worker::start());
-    let pid = worker.pid();
+    let Some((service, sync_dir, mut worker, pid)) = setting("") else { return };
     let target = ["-x,", "-e", "instructions:u", "-i", "-p", &pid];
     let with = measure(&sync_dir, "with", shared(&service), &target);
     let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
@@ -481,10 +467,7 @@ fn hit_counters_share_a_register() {
     // What children inherit is shared where forks can be counted.
     skip_unless!(root() && common::tracefs());
     let Some(_registers) = common::debug_registers() else { return };
-    let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
-    let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
-    skip_unless!(needs("breakpoints", "a debug register that is free", there.is_ok()));
-    drop(there);
+    skip_unless!(common::has_free_register());
     let Some(bank) = common::bank::Bank::open() else { return };
     let (mut service, sync_dir) = (Service::start(), SyncDir::new());
     let words = bank.words("writes", &sync_dir.text("stop"));

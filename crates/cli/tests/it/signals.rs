@@ -62,11 +62,7 @@ fn wait_for_events(pid: u32) {
         // A signal that comes before it is waited for would kill.
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
-        (u64::from_str_radix(caught, 16).ok()? & 2 != 0).then_some(())?;
-        let links = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-        links
-            .filter_map(|link| std::fs::read_link(link.path()).ok())
-            .find(|to| to.to_string_lossy().contains("perf_event"))
+        (u64::from_str_radix(caught, 16).ok()? & 2 != 0 && common::kernel_events(pid) > 0).then_some(())
     });
 }
 

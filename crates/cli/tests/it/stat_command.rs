@@ -1,7 +1,7 @@
 //! `pmux stat COMMAND`: what is counted, what is printed where, and what becomes of the command itself.
 
 use crate::common;
-use crate::common::{SyncDir, has_pmu, kernel, kernel_mode, pmux, role, skip_unless, stat, words};
+use crate::common::{SyncDir, has_pmu, kernel, kernel_mode, new_file, pmux, role, skip_unless, stat, words};
 
 const FAULTS: [&str; 4] = ["-x,", "-e", "page-faults:u", "--"];
 
@@ -104,8 +104,7 @@ fn the_numbers_of_the_first_timec() {
 #[test]
 fn timec_is_short() {
     skip_unless!(kernel());
-    let folder = tempfile::tempdir().unwrap();
-    let link = folder.path().join("timec");
+    let (_dir, link) = new_file("timec");
     std::os::unix::fs::symlink(common::PMUX, &link).unwrap();
     let arguments = ["-e", "-3", "-e", "-2", "--", "ls", "/"];
     let linked = common::start(&link, arguments).run().good();

@@ -21,7 +21,7 @@ impl Worker {
     }
 
     /// A shell line that tells it to work, and waits until it has.
-    fn work(&self) -> String {
+    pub(crate) fn work(&self) -> String {
         let [go, done] = ["go", "done"].map(|name| self.sync_dir.text(name));
         format!("echo >'{go}'; while [ ! -e '{done}' ]; do sleep 0.01; done")
     }
@@ -41,11 +41,7 @@ fn a_process_is_counted_until_it_ends() {
     let worker = Worker::new("behind:1200");
     let running = stat(["-e", "page-faults:u", "-p", &worker.pid]).spawn();
     // Counting has begun when the events are open. The first one only asks whether there are any, and is closed at once.
-    let fds = format!("/proc/{}/fd", running.pid());
-    common::eventually("the events are open", || {
-        let links = std::fs::read_dir(&fds).ok()?.flatten().filter_map(|link| std::fs::read_link(link.path()).ok());
-        (links.filter(|to| to.to_string_lossy().ends_with("[perf_event]")).count() > 1).then_some(())
-    });
+    common::eventually("the events are open", || (common::kernel_events(running.pid()) > 1).then_some(()));
     let pid = worker.pid.clone();
     drop(worker);
     let ran = running.wait().good();
@@ -151,11 +147,8 @@ fn a_machine_is_counted() {
     let each = each.run().good();
     let rows = each.json();
     assert!(rows.len() >= 3 * cpus, "{}", each.err);
-    let faults: f64 = rows
-        .iter()
-        .filter(|row| row["event"] == "page-faults:u")
-        .map(|row| row["counter-value"].as_str().unwrap().parse::<f64>().unwrap())
-        .sum();
+    let faults = rows.iter().filter(|row| row["event"] == "page-faults:u");
+    let faults: f64 = faults.map(|row| row["counter-value"].as_str().unwrap().parse::<f64>().unwrap()).sum();
     assert!(faults >= 1900.0, "{}", each.err);
     stat(["-a", "-e", "cs", "true"]).run().good().says(&["Performance counter stats for 'system wide':"]);
     let first = stat(["-C", "0", "-e", "cs", "true"]).run().good();
@@ -175,16 +168,8 @@ fn an_event_that_is_refused_everywhere_has_its_rows() {
     skip_unless!(root() && common::without_pmu());
     let rows = |options: &[&str]| {
         let ran = stat(["-x,", "-e", "cycles"]).args(options.iter().copied()).args(["true"]).run().good();
-        ran.rows()
-            .iter()
-            .map(|row| {
-                row.iter()
-                    .take_while(|field| **field != "cycles")
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join(",")
-            })
-            .collect::<Vec<_>>()
+        let before = |row: &Vec<&str>| row.split(|field| *field == "cycles").next().unwrap().join(",");
+        ran.rows().iter().map(before).collect::<Vec<_>>()
     };
     assert_eq!(rows(&["-a"]), ["<not supported>,"]);
     assert_eq!(rows(&["-C", "0", "-A"]), ["CPU0,<not supported>,"]);
@@ -235,13 +220,9 @@ fn two_at_once_count_the_same() {
     let sync_dir = SyncDir::new();
     let done = worker.sync_dir.text("done");
     let waiting = |name: &str| format!("echo >'{}'; while [ ! -e '{done}' ]; do sleep 0.01; done", sync_dir.text(name));
-    let observers: Vec<_> = ["one", "two", "three"]
-        .iter()
-        .map(|name| stat(counted).args(["--", "sh", "-c", &waiting(name)]).spawn())
-        .collect();
-    for name in ["one", "two", "three"] {
-        sync_dir.read(name);
-    }
+    let names = ["one", "two", "three"];
+    let observers = names.map(|name| stat(counted).args(["--", "sh", "-c", &waiting(name)]).spawn());
+    names.iter().for_each(|name| _ = sync_dir.read(name));
     worker.sync_dir.post("go");
     for observer in observers {
         let ran = observer.wait().good();

@@ -1,9 +1,10 @@
 //! `pmux status --page`: what a browser is shown, and what is asked of it without the token.
 
 use crate::common::service::Service;
-use crate::common::{self, Killed, eventually, kernel, pmux, program, root, skip_unless, start};
+use crate::common::{self, Killed, eventually, kernel, new_file, pmux, program, root, skip_unless, start};
+use crate::metrics;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -29,13 +30,10 @@ impl Page {
 
     /// Status and text of the answer to these bytes.
     fn asked(&self, request: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.address).unwrap();
+        let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        // It may have answered and gone before all of it was sent.
-        let _ = stream.write_all(request.as_bytes());
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        (text.split(' ').nth(1).unwrap_or("0").parse().unwrap(), text)
+        let answer = metrics::ask(stream, request.as_bytes());
+        (answer.status, answer.head + "\r\n\r\n" + &answer.body)
     }
 
     fn get(&self, path: &str) -> (u16, String) {
@@ -108,8 +106,7 @@ fn what_makes_no_page_is_said() {
 #[test]
 fn a_recorder_s_snapshots_lead_to_their_timelines() {
     skip_unless!(root());
-    let folder = tempfile::tempdir().unwrap();
-    let to = folder.path().join("snap shots");
+    let (_dir, to) = new_file("snap shots");
     let recorder =
         format!("[[recorder]]\nname = \"all\"\nevents = [\"cpu-clock\"]\ndirectory = \"{}\"\n", to.display());
     let service = Service::with(&recorder);

@@ -1,7 +1,7 @@
 //! `pmux timeline` as a user meets it: the page, and what it shows in a browser.
 
 use crate::common;
-use crate::common::{SyncDir, kernel, pmux, program, record_faults, role, root, skip_unless, start};
+use crate::common::{SyncDir, kernel, new_file, pmux, program, record_faults, role, root, skip_unless, start};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
@@ -67,8 +67,7 @@ fn count(list: &Value) -> usize {
 #[test]
 fn a_page_has_all_samples_and_parents() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("perf.data");
+    let (_dir, file) = new_file("perf.data");
     record(&file);
     let page = page(&file);
     // Nothing is fetched: the browser is told so, and there is nothing to fetch.
@@ -99,8 +98,7 @@ fn a_page_has_all_samples_and_parents() {
 #[test]
 fn what_the_flight_recorder_says_is_marked() {
     skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("flight-1.data");
+    let (sync_dir, file) = new_file("flight-1.data");
     record(&file);
     assert_eq!(count(&data(&page(&file))["marks"]), 0);
     // The folder has one snapshot; its manifest names a trigger, and a CPU that nothing is known of.
@@ -167,8 +165,7 @@ pub(crate) fn computed(sync_dir: &SyncDir, page: &str, then: &str) -> Value {
 #[test]
 fn no_cpu_has_more_than_a_second_a_second() {
     skip_unless!(kernel() && root() && program("node"));
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("perf.data");
+    let (sync_dir, file) = new_file("perf.data");
     let load = "for n in 1 2 3; do (i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done) & done; wait";
     let words = ["record", "-q", "-e", "cpu-clock/freq=3000/u", "-a", "-o"];
     pmux(words).args([&file]).args(["--", "sh", "-c", load]).run().good();
@@ -197,8 +194,7 @@ fn no_cpu_has_more_than_a_second_a_second() {
 #[test]
 fn the_busiest_processes_come_first_and_idle_ones_are_folded() {
     skip_unless!(kernel() && program("node"));
-    let sync_dir = SyncDir::new();
-    let file = sync_dir.path("perf.data");
+    let (sync_dir, file) = new_file("perf.data");
     // Many that do next to nothing, and one at the end that does most.
     let idle = "i=0; while [ $i -lt 30 ]; do i=$((i+1)); /bin/true; done";
     let line = format!("{idle}; {}; :", role::quiet_line("touch:200000"));

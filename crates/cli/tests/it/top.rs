@@ -157,9 +157,8 @@ fn it_shares_events_through_the_service() {
         assert_eq!(line["through_service"], Value::from(true), "{line}");
     }
     let status = service.status();
-    let cpus = pmux::CpuList::parse_kernel(status["cpus"].as_str().unwrap()).unwrap().len() as u64;
     // A clock, and what tells of tasks: one of each on a CPU for both.
-    assert_eq!(status["records"]["kernel_events"].as_u64(), Some(2 * cpus), "{status}");
+    assert_eq!(status["records"]["kernel_events"].as_u64(), Some(2 * service.cpus()), "{status}");
     // Unless the environment says otherwise.
     for (shared, through) in [("never", false), ("always", true)] {
         let words = ["top", "-j", "-n", "1", "-d", "0.1", "-e", "cpu-clock"];
@@ -196,8 +195,7 @@ fn a_key_changes_between_what_runs_and_what_waits() {
     // Of the wait that goes on it was told in each interval; saved is what was told last.
     terminal.press(&["o"]);
     terminal.shows(&["perf.data.", " has the last ", " 1 sample"]);
-    terminal.press(&["q"]);
-    terminal.shows(&["ended 0"]);
+    terminal.quit("ended 0");
     let [file] = &recordings(&sync_dir)[..] else { panic!("{:?}", recordings(&sync_dir)) };
     let report = report(file, &["-e", "offcpu-time"]);
     assert_eq!(
@@ -230,8 +228,7 @@ fn what_is_shown_is_saved_and_looked_at() {
     terminal.shows(&["nothing is saved here: "]);
     terminal.press(&["r"]);
     terminal.shows(&["nothing is saved here: ", "q quit"]);
-    terminal.press(&["q"]);
-    terminal.shows(&["over 0"]);
+    terminal.quit("over 0");
     watch(&sync_dir.text(""));
     terminal.press(&["o"]);
     let text = terminal.shows(&["perf.data.", " has the last ", " samples"]);
@@ -250,8 +247,7 @@ fn what_is_shown_is_saved_and_looked_at() {
     terminal.press(&["r"]);
     terminal.shows(&["Children", "Command", "perf.data."]);
     assert_eq!(recordings(&sync_dir).len(), 2);
-    terminal.press(&["q"]);
-    terminal.shows(&["over 0"]);
+    terminal.quit("over 0");
     terminal.is_a_shell();
 }
 
@@ -290,7 +286,6 @@ fn keys_change_what_is_seen() {
     // What was there last stays when the process is gone.
     drop(busy);
     terminal.shows(&["what was watched has ended", "sh"]);
-    terminal.press(&["q"]);
-    terminal.shows(&["over 0"]);
+    terminal.quit("over 0");
     terminal.is_a_shell();
 }

@@ -2,6 +2,7 @@
 //! PMU: in the lab.
 
 use crate::common::{SyncDir, has_pmu, kernel, needs, root, skip_unless, stat};
+use pmux_testkit::hotplug::{CpuSwitch, SWITCH};
 
 /// So many events are more than any counters.
 const MANY: usize = 26;
@@ -53,12 +54,8 @@ fn each_has_its_turn_and_says_how_much_of_the_time() {
         assert!(share <= 100.0, "{}", ran.err);
     }
     assert!(near >= 2, "the estimates tell of {truth} instructions:\n{}", ran.err);
-    let counters: f64 = ran
-        .err
-        .split(" of these events run at once")
-        .next()
-        .and_then(|before| before.split_whitespace().last()?.parse().ok())
-        .unwrap();
+    let before = ran.err.split(" of these events run at once").next().unwrap();
+    let counters: f64 = before.split_whitespace().last().unwrap().parse().unwrap();
     assert!(shares <= counters * 1.01, "never more than fit: {shares} of {counters}\n{}", ran.err);
     assert!(shares >= counters / 2.0, "the counters are in use: {shares} of {counters}\n{}", ran.err);
 }
@@ -121,10 +118,8 @@ fn counters_taken_by_others_are_reported() {
 #[test]
 fn cpus_that_come_back_take_turns_again() {
     skip_unless!(pmu() && root());
-    let switch = std::path::Path::new("/sys/devices/system/cpu/cpu1/online");
-    let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some();
-    skip_unless!(needs("hotplug", "PMUX_TEST_HOTPLUG=1 and a CPU 1 that goes offline", asked && switch.exists()));
-    let line = format!("echo 0 > {0}; echo 1 > {0}; {1}", switch.display(), busy(300_000));
+    let Some(_switch) = CpuSwitch::take() else { return };
+    let line = format!("echo 0 > {SWITCH}; echo 1 > {SWITCH}; {}", busy(300_000));
     let events = many();
     let ran = stat(["-a", "-A", "--mux=engine", "-x,", "-e", &events, "--", "sh", "-c", &line]).run().good();
     let rows = ran.rows();

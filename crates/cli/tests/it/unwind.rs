@@ -1,6 +1,6 @@
 //! Call chains of programs without frame pointers: recorded as pieces of the stack, found out when they are read.
 
-use crate::common::{SyncDir, is_installed, kernel, needs, perf, pmux, skip_unless, start};
+use crate::common::{SyncDir, cc, kernel, new_file, perf, pmux, program, skip_unless, start};
 use std::path::{Path, PathBuf};
 
 /// Sorts with a function that calls others, one of which needs a frame of a size that is known only at run time; does the same in a
@@ -46,16 +46,11 @@ int main(void) {
 }
 ";
 
-/// The program, built without frame pointers; `None` where there is no compiler.
-fn program(sync_dir: &SyncDir) -> Option<PathBuf> {
-    if !needs("cc", "a C compiler", is_installed("cc")) {
-        return None;
-    }
-    let (source, file) = (sync_dir.path("deep.c"), sync_dir.path("deep"));
-    std::fs::write(&source, PROGRAM).unwrap();
-    let words = ["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o"];
-    start("cc", words).args([&file, &source]).run().good();
-    Some(file)
+/// The program in a new folder, built without frame pointers, and a file beside it.
+fn built() -> (SyncDir, PathBuf, PathBuf) {
+    let (sync_dir, file) = new_file("it.data");
+    let program = cc(sync_dir.path(""), "deep", PROGRAM, &["-O2", "-g", "-fomit-frame-pointer", "-pthread"]);
+    (sync_dir, program, file)
 }
 
 /// The chains of a script, each from the innermost function on: what stands between two columns of spaces.
@@ -81,10 +76,8 @@ fn script(file: &Path) -> String {
 
 #[test]
 fn chains_without_frame_pointers_are_those_of_the_program() {
-    skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let Some(program) = program(&sync_dir) else { return };
-    let file = sync_dir.path("it.data");
+    skip_unless!(kernel() && program("cc"));
+    let (_dir, program, file) = built();
     let record = pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf", "-o"]);
     record.args([&file, &program]).run().good();
     let all = chains(&script(&file), function);
@@ -110,10 +103,8 @@ fn chains_without_frame_pointers_are_those_of_the_program() {
 
 #[test]
 fn what_perf_recorded_has_the_chains_that_perf_finds() {
-    skip_unless!(kernel() && perf());
-    let sync_dir = SyncDir::new();
-    let Some(program) = program(&sync_dir) else { return };
-    let file = sync_dir.path("it.data");
+    skip_unless!(kernel() && perf() && program("cc"));
+    let (_dir, program, file) = built();
     let words = ["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf", "-o"];
     // All is bound when it starts: what binds a function at its first call (`_dl_runtime_resolve` of glibc) keeps its frame in `rbx`,
     // which `framehop` does not follow. A chain that meets it is counted among those that could not be followed.
@@ -136,10 +127,8 @@ fn what_perf_recorded_has_the_chains_that_perf_finds() {
 
 #[test]
 fn what_is_missing_is_said() {
-    skip_unless!(kernel());
-    let sync_dir = SyncDir::new();
-    let Some(program) = program(&sync_dir) else { return };
-    let file = sync_dir.path("it.data");
+    skip_unless!(kernel() && program("cc"));
+    let (sync_dir, program, file) = built();
     let short = ["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf,256", "-o"];
     pmux(short).args([&file, &program]).run().good();
     let report = |cache: &str, says: &[&str]| {
@@ -148,8 +137,7 @@ fn what_is_missing_is_said() {
     };
     report("a", &["call chains end too early", "--call-graph dwarf,BYTES"]);
     // Another build of the same name: its tables would lead astray.
-    std::fs::write(sync_dir.path("deep.c"), PROGRAM.replace("n % 7 * 16", "n % 5 * 64")).unwrap();
-    start("cc", ["-O1", "-pthread", "-o"]).args([program.clone(), sync_dir.path("deep.c")]).run().good();
+    cc(sync_dir.path(""), "deep", &PROGRAM.replace("n % 7 * 16", "n % 5 * 64"), &["-O1", "-pthread"]);
     report("b", &["deep has changed since it was recorded", "its functions have no names"]);
     std::fs::remove_file(&program).unwrap();
     report("c", &["deep is not there", "its functions have no names", "frame pointers"]);

@@ -5,12 +5,13 @@
 
 use crate::common;
 use crate::common::bank::{ALL, Bank, PAYMENTS, TELLERS};
-use crate::common::{CommandResult, Start, SyncDir, eventually, kernel, needs, pmux, program, root, skip_unless};
+use crate::common::{
+    CommandResult, Running, Start, SyncDir, eventually, kernel, needs, pmux, program, root, skip_unless, start,
+};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 /// Waits for the registers; `None` where there are none to be had, and where the test has run in a process of its own.
 fn registers() -> Option<File> {
@@ -18,10 +19,7 @@ fn registers() -> Option<File> {
         return None;
     }
     let file = common::debug_registers()?;
-    let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
-    let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
-    let alone = needs("breakpoints", "a debug register that is free", there.is_ok()).then_some(file);
-    alone.filter(|_| Bank::open().is_some())
+    (common::has_free_register() && Bank::open().is_some()).then_some(file)
 }
 
 fn watch<A: Into<OsString>>(words: impl IntoIterator<Item = A>) -> Start {
@@ -275,8 +273,7 @@ fn programs_that_are_not_looked_into_are_told() {
 
     skip_unless!(root() && program("setpriv"));
     let folder = common::folder_with(0o755);
-    let (own, copy) = (folder.path().join("pmux"), folder.path().join("bank"));
-    common::copy_of(common::PMUX, &own);
+    let (own, copy) = (common::copy_with(folder.path(), common::PMUX, 0o755), folder.path().join("bank"));
     common::copy_of(bank, &copy);
     let as_user = |mode: u32| {
         common::set_mode(&copy, mode);
@@ -303,7 +300,7 @@ fn programs_that_are_not_looked_into_are_told() {
 
 /// A process in a role that runs until the test ends.
 struct Runs {
-    child: std::process::Child,
+    running: Running,
     sync_dir: SyncDir,
 }
 
@@ -311,13 +308,11 @@ impl Runs {
     fn start(name: &str) -> Self {
         let sync_dir = SyncDir::new();
         let words = Bank::open().unwrap().words(name, &sync_dir.text("end"));
-        let mut program = Command::new(&words[0]);
-        let child = pmux_testkit::marked(&mut program).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
-        Self { child, sync_dir }
+        Self { running: start(&words[0], &words[1..]).spawn(), sync_dir }
     }
 
     fn pid(&self) -> String {
-        self.child.id().to_string()
+        self.running.pid().to_string()
     }
 
     /// The thread that writes: a test harness may have another one that waits for it.
@@ -331,7 +326,7 @@ impl Runs {
 impl Drop for Runs {
     fn drop(&mut self) {
         self.sync_dir.post("end");
-        self.child.wait().unwrap();
+        self.running.child.0.wait().unwrap();
     }
 }
 
@@ -363,35 +358,28 @@ fn a_process_that_runs_is_watched() {
 fn a_process_that_executes_another_program_is_told() {
     let Some(_alone) = registers() else { return };
     let Some(Bank::Compiled(_)) = Bank::open() else { return };
+    // The number of a process that becomes another program, and what is told of it.
     let told = |options: &[&str]| {
         let runs = Runs::start("becomes");
-        let file = runs.sync_dir.path("report");
-        let watching =
-            watch(["-o", file.to_str().unwrap(), "--trace"]).args(options).args(["vault", "-p", &runs.pid()]);
-        let watching = watching.spawn();
+        let (file, pid) = (runs.sync_dir.path("report"), runs.pid());
+        let watch = watch(["-o", file.to_str().unwrap(), "--trace"]).args(options).args(["vault", "-p", &pid]);
+        let watching = watch.spawn();
         eventually("a hit", || std::fs::read_to_string(&file).ok().filter(|text| text.contains("pay_in")));
-        let pid = runs.pid();
         runs.sync_dir.post("end");
         watching.wait().good();
-        let text = std::fs::read_to_string(&file).unwrap();
-        let line = text.lines().find(|line| line.contains("executed another program")).map(str::to_owned);
-        line.inspect(|line| {
-            assert!(line.contains(&format!("process {pid} executed another program, exe: ")), "{line}");
-        })
+        (pid, std::fs::read_to_string(&file).unwrap())
     };
-    for options in [&[][..], &["--later"]] {
-        assert!(told(options).unwrap().contains("from then on such a process is not watched"));
+    let not_watched = "from then on such a process is not watched";
+    for (options, what) in
+        [(&[][..], not_watched), (&["--later"], not_watched), (&["--across-exec"], "at the same addresses")]
+    {
+        let (pid, text) = told(options);
+        let line = text.lines().find(|line| line.contains("executed another program")).unwrap();
+        let program = format!("process {pid} executed another program, exe: ");
+        assert!(line.contains(&program) && line.contains(what), "{line}");
     }
-    assert!(told(&["--across-exec"]).unwrap().contains("at the same addresses"));
     // What was hit before was hit in the program of then.
-    let runs = Runs::start("becomes");
-    let file = runs.sync_dir.path("report");
-    let words = ["-j", "--trace", "--across-exec", "vault", "-p", &runs.pid(), "-o", file.to_str().unwrap()];
-    let watching = watch(words).spawn();
-    eventually("a hit", || std::fs::read_to_string(&file).ok().filter(|text| text.contains("pay_in")));
-    runs.sync_dir.post("end");
-    watching.wait().good();
-    let text = std::fs::read_to_string(&file).unwrap();
+    let (_, text) = told(&["-j", "--across-exec"]);
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let rows = objects(&lines, "row");
     assert!(!rows.is_empty() && rows.iter().all(|row| row["where"]["function"] == "pay_in"), "{rows:#?}");
@@ -443,18 +431,6 @@ fn more_targets_than_registers_take_turns() {
     panic!("the turn of a target never came, or never ended");
 }
 
-/// An example, compiled; `None` where that can't be done here.
-fn example(compiler: &str, arguments: &[&str], source: &str, folder: &Path) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/watch").join(source);
-    if !program(compiler) {
-        return None;
-    }
-    let to = folder.join("writer");
-    let status = Command::new(compiler).args(arguments).arg("-o").arg(&to).arg(&source).status().unwrap();
-    assert!(status.success(), "{compiler} {}", source.display());
-    Some(to)
-}
-
 /// As their first lines say: one command finds the thread and the function.
 #[test]
 fn the_examples_lead_to_the_culprit() {
@@ -463,11 +439,13 @@ fn the_examples_lead_to_the_culprit() {
     let rust: &[&str] = &["-g", "-C", "force-frame-pointers=yes"];
     for (compiler, arguments, source) in [("cc", c, "writer.c"), ("c++", c, "writer.cc"), ("rustc", rust, "writer.rs")]
     {
-        let folder = tempfile::tempdir().unwrap();
-        let Some(writer) = example(compiler, arguments, source, folder.path()) else { continue };
-        let text =
-            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/watch").join(source))
-                .unwrap();
+        if !program(compiler) {
+            continue;
+        }
+        let (_dir, writer) = common::new_file("writer");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/watch").join(source);
+        start(compiler, arguments).args(["-o"]).args([&writer, &path]).run().good();
+        let text = std::fs::read_to_string(path).unwrap();
         let line = text.lines().find_map(|line| line.split_once("pmux watch ")).unwrap().1;
         let target = line.split(" -- ").next().unwrap().trim().trim_matches('\'');
         let words = [OsString::from("-j"), target.into(), "--".into(), writer.into()];

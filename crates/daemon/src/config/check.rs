@@ -119,16 +119,13 @@ impl Config {
                 found.push(Wrong::new(key, format!("`{key}` is {value}; it must be at least {least}")));
             }
         }
-        if limits.page_entries > MOST_ENTRIES {
-            let most = format!("`limits.page_entries` is {}; it may be at most {MOST_ENTRIES}", limits.page_entries);
-            found.push(Wrong::new("limits.page_entries", most));
-        }
-        if self.records.kernel_ring_kib > MOST_KERNEL_RING_KIB {
-            let most = format!(
-                "`records.kernel_ring_kib` is {}; it may be at most {MOST_KERNEL_RING_KIB}",
-                self.records.kernel_ring_kib
-            );
-            found.push(Wrong::new("records.kernel_ring_kib", most));
+        for (key, value, most) in [
+            ("limits.page_entries", limits.page_entries, MOST_ENTRIES),
+            ("records.kernel_ring_kib", self.records.kernel_ring_kib, MOST_KERNEL_RING_KIB),
+        ] {
+            if value > most {
+                found.push(Wrong::new(key, format!("`{key}` is {value}; it may be at most {most}")));
+            }
         }
         for (nth, recorder) in self.recorder.iter().enumerate() {
             recorder.check(nth, &mut found);

@@ -15,6 +15,7 @@ mod token;
 
 pub use recorder::{CallChainConfig, OnConfig, RecorderConfig, USUAL_FREQUENCY};
 
+use pmux::Multiplexing;
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -30,15 +31,6 @@ const GROUPS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A thread is looking groups up.
 static LOOKS_UP: AtomicBool = AtomicBool::new(false);
-
-/// The numbers of the groups that a configuration names.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct GroupNumbers {
-    /// That of the socket, where one is named.
-    pub socket: Option<u32>,
-    /// Those whose members may count whole CPUs.
-    pub system_wide: Vec<u32>,
-}
 
 /// All that can be configured.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -201,14 +193,15 @@ impl Default for LimitsConfig {
 #[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct CountingConfig {
     /// Who takes turns when counters run out.
-    pub turns: Turns,
+    #[serde(with = "Turns")]
+    pub turns: Multiplexing,
     /// How often the pages of clients are written; more seldom where many have them, so that it takes half a hundredth of a CPU.
     pub refresh_ms: u32,
 }
 
 impl Default for CountingConfig {
     fn default() -> Self {
-        Self { turns: Turns::Kernel, refresh_ms: 100 }
+        Self { turns: Multiplexing::Kernel, refresh_ms: 100 }
     }
 }
 
@@ -228,12 +221,11 @@ impl Default for RecordsConfig {
     }
 }
 
-/// Who takes turns when counters run out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Turns {
+/// What [`CountingConfig::turns`] may say.
+#[derive(Deserialize)]
+#[serde(remote = "Multiplexing", rename_all = "lowercase")]
+enum Turns {
     /// The kernel, CPU by CPU.
-    #[default]
     Kernel,
     /// The engine: all CPUs in step, groups whole.
     Engine,
@@ -361,17 +353,12 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// Why a key of earlier versions is unknown.
-fn former(message: &str) -> Option<&'static str> {
-    match message.strip_prefix("unknown field `")?.split('`').next()? {
-        "weights" => Some("weights of clients are no more: each question has as many turns as any other"),
-        _ => None,
-    }
-}
+const NO_WEIGHTS: &str = "weights of clients are no more: each question has as many turns as any other";
 
 /// What a parser says, without the picture: it goes to the log as well.
 fn in_a_line(wrong: &toml::de::Error, text: &str) -> String {
     let what = wrong.message().trim_end().replace('\n', ", ");
-    let what = former(&what).map_or(what, |why| why.to_owned());
+    let what = if what.starts_with("unknown field `weights`") { NO_WEIGHTS.to_owned() } else { what };
     let Some(begins) = wrong.span().map(|span| span.start) else { return what };
     let before = text.get(..begins).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
@@ -395,15 +382,15 @@ impl Config {
         faults.first().map_or(Ok(config), |first| Err(ConfigError { file: None, text: format!("{first}{more}") }))
     }
 
-    /// Looks up all groups.
+    /// The numbers of all groups: that of the socket, where one is named, and those whose members may count whole CPUs.
     ///
     /// # Errors
     /// [`ConfigError`], where one of them is not there.
-    pub fn look_up(&self) -> Result<GroupNumbers, ConfigError> {
+    pub fn look_up(&self) -> Result<(Option<u32>, Vec<u32>), ConfigError> {
         let found = self.groups().into_iter().collect::<Result<Vec<_>, _>>();
         let mut found = found.map_err(|text| ConfigError { file: None, text })?;
         let system_wide = found.split_off(usize::from(self.socket.group.is_some()));
-        Ok(GroupNumbers { socket: found.pop(), system_wide })
+        Ok((found.pop(), system_wide))
     }
 
     /// The numbers of all groups, that of the socket first; a sentence for what there is none.
@@ -494,25 +481,17 @@ impl Config {
         ConfigError { file: error.file.or_else(|| Some(named.unwrap_or(Path::new(DEFAULT_FILE)).to_owned())), ..error }
     }
 
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// [`ConfigError`], also where it can't be read.
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let failed = |error: std::io::Error| ConfigError { file: Some(path.to_owned()), text: error.to_string() };
-        let text = std::fs::read_to_string(path).map_err(failed)?;
-        Self::parse(&text).map_err(|error| ConfigError { file: Some(path.to_owned()), ..error })
-    }
-
     /// Reads the file that was named, or the usual one where it is there, or takes the defaults.
     ///
     /// # Errors
-    /// [`ConfigError`].
+    /// [`ConfigError`], also where it can't be read.
     pub fn find(named: Option<&Path>) -> Result<Self, ConfigError> {
-        match named {
-            Some(path) => Self::read(path),
-            None if Path::new(DEFAULT_FILE).exists() => Self::read(Path::new(DEFAULT_FILE)),
-            None => Ok(Self::default()),
+        let usual = Path::new(DEFAULT_FILE);
+        if named.is_none() && !usual.exists() {
+            return Ok(Self::default());
         }
+        let text = std::fs::read_to_string(named.unwrap_or(usual));
+        let text = text.map_err(|error| ConfigError { file: None, text: error.to_string() });
+        text.and_then(|text| Self::parse(&text)).map_err(|error| Self::place(named, error))
     }
 }

@@ -29,7 +29,7 @@ fn values_are_understood() {
     assert_eq!(config.socket.mode, Mode(0o660));
     assert_eq!(config.rights.system_wide, [Named::Name("perf".to_owned()), Named::Number(17)]);
     assert_eq!((config.rights.files, config.limits.events), (Files::Privileged, 4));
-    assert_eq!((config.counting.turns, config.metrics.cpus), (Turns::Engine, CpuLabels::All));
+    assert_eq!((config.counting.turns, config.metrics.cpus), (Multiplexing::Engine, CpuLabels::All));
     assert_eq!(config.log.level, Level::Debug);
 }
 

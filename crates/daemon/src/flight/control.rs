@@ -9,13 +9,11 @@ use super::ask::ControlCommand;
 use super::socket_dir::{RecorderId, SocketDir, remove_lock};
 use crate::payer::Payers;
 use pmux::server_api::shared::channel::{Channel, PacketBuffer, Received, Sent, SocketPeer};
-use pmux::server_api::shared::listener::{ListenError, Listener};
+use pmux::server_api::shared::listener::Listener;
 use pmux::server_api::shared::wire::PACKET_BYTES;
 use pmux::server_api::{PeerCred, Proc, user_namespace_of};
 use pmux::wait::{Token, Waiter, Wake};
 use serde_json::{Value, json};
-use std::fmt;
-use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -33,26 +31,6 @@ pub enum ControlAccess {
     /// These groups as well.
     Groups(Vec<u32>),
 }
-
-/// Why a recorder can't be asked.
-#[derive(Debug)]
-pub enum ControlError {
-    /// The folder of sockets can't be made.
-    Folder(io::Error),
-    /// There is no socket.
-    Listen(ListenError),
-}
-
-impl fmt::Display for ControlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Folder(error) => error.fmt(f),
-            Self::Listen(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ControlError {}
 
 /// A client that asks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -93,13 +71,13 @@ impl Control {
     /// Listens.
     ///
     /// # Errors
-    /// [`ControlError`].
-    pub fn listen(folder: &SocketDir, id: RecorderId, access: ControlAccess) -> Result<Self, ControlError> {
-        folder.prepare().map_err(ControlError::Folder)?;
+    /// A sentence: the folder of sockets can't be made, or there is no socket.
+    pub fn listen(folder: &SocketDir, id: RecorderId, access: ControlAccess) -> Result<Self, String> {
+        folder.prepare().map_err(|error| error.to_string())?;
         let socket = folder.socket(&id);
         // Others are told why they may not, where there are others who may.
         let mode = if access == ControlAccess::Own { 0o600 } else { 0o666 };
-        let listener = Listener::bind(&socket, mode).map_err(ControlError::Listen)?;
+        let listener = Listener::bind(&socket, mode).map_err(|error| error.to_string())?;
         let (payers, clients, buffer) = (Payers::look_up(), Vec::new(), PacketBuffer::new());
         Ok(Self { listener, socket, id, access, payers, clients, next: 0, buffer })
     }

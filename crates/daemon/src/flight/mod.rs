@@ -8,7 +8,6 @@
 //! **Invariant:** one pilot, wherever a recorder runs.
 
 mod ask;
-mod child;
 mod control;
 mod hosted;
 mod recorder;
@@ -17,9 +16,8 @@ mod socket_dir;
 mod throttle;
 
 pub use ask::{AskError, ControlCommand, ask};
-pub use child::Child;
-pub use control::{Control, ControlAccess, ControlClientId, ControlError, ControlRequest};
+pub use control::{Control, ControlAccess, ControlClientId, ControlRequest};
 pub use hosted::Recorders;
-pub use recorder::{FlightRecorder, RecorderError, RecorderPlan, ran_without_its_rights};
+pub use recorder::{Child, FlightRecorder, RecorderError, RecorderPlan, ran_without_its_rights};
 pub use recorder_event::{RecorderEvent, snapshot_line};
 pub use socket_dir::{RecorderId, SocketDir};

@@ -8,17 +8,16 @@
 //! snapshot gets one.
 
 use super::ask::ControlCommand;
-use super::child::Child;
 use super::control::{Control, ControlClientId, ControlRequest};
 use super::recorder_event::{RecorderEvent, snapshot_value};
 use super::throttle::{SnapshotRequest, SnapshotThrottle};
 use pmux::flight::{Flight, FlightOptions, FlightSnapshot, Requested, SnapshotCause, SnapshotError};
 use pmux::trigger::{
-    Action, Commands, EventSets, Fired, Position, Rule, SetText, SwitchRequest, Switched, TriggerError, TriggerEvent,
-    TriggerOptions, Triggers,
+    Action, Commands, EventSets, Fired, Position, Rule, SetText, SwitchRequest, Switched, TriggerEvent, TriggerOptions,
+    Triggers,
 };
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Command, CpuList, Error, EventList, Followed, Session, Start, Step, Stop, Target};
+use pmux::{Command, CpuList, Error, EventList, Followed, Running, Session, Start, Step, Stop, Target};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt;
@@ -54,26 +53,42 @@ pub struct RecorderPlan {
 pub enum RecorderError {
     /// Events can't be recorded, or snapshots not be written.
     Flight(Error),
-    /// A trigger does not work here.
-    Trigger(TriggerError),
+    /// A trigger does not work here, or an address is not in the program, or can't be watched there.
+    Trigger(String),
     /// A set is not understood.
     Set(String, Box<Error>),
-    /// An address is not in the program, or can't be watched there.
-    Address(String),
 }
 
 impl fmt::Display for RecorderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flight(error) => error.fmt(f),
-            Self::Trigger(error) => write!(f, "trigger {error}"),
+            Self::Trigger(why) => write!(f, "trigger {why}"),
             Self::Set(name, error) => write!(f, "set {name}: {error}"),
-            Self::Address(why) => write!(f, "trigger {why}"),
         }
     }
 }
 
 impl std::error::Error for RecorderError {}
+
+/// A command that runs, which can be waited for and killed, whether it is followed or not.
+#[derive(Debug)]
+pub enum Child {
+    /// It stops when something is mapped, because a trigger looks for an address there.
+    Followed(Box<Followed>),
+    /// It is not followed.
+    Running(Running),
+}
+
+impl Child {
+    /// The command.
+    pub fn running(&mut self) -> &mut Running {
+        match self {
+            Self::Followed(followed) => followed.running(),
+            Self::Running(running) => running,
+        }
+    }
+}
 
 #[derive(Default)]
 struct SnapshotWaiters {
@@ -135,8 +150,8 @@ impl FlightRecorder {
             Flight::open(session, plan.events, &set_events, target, options).map_err(RecorderError::Flight)?;
         let mut sets = EventSets::new(session);
         flight.gather(&mut sets);
-        let triggers = Triggers::open(session, &plan.rules, TriggerOptions::of(copy_of(target)));
-        let triggers = triggers.map_err(RecorderError::Trigger)?;
+        let triggers = Triggers::open(session, &plan.rules, TriggerOptions::of(target.clone()));
+        let triggers = triggers.map_err(|error| RecorderError::Trigger(error.to_string()))?;
         Ok(Self {
             notes: flight.notes().len(),
             sets,
@@ -184,7 +199,7 @@ impl FlightRecorder {
     /// Lets it begin, and the command go, where there is one.
     ///
     /// # Errors
-    /// [`RecorderError::Flight`], [`RecorderError::Address`]: the command has ended then.
+    /// [`RecorderError::Flight`], [`RecorderError::Trigger`]: the command has ended then.
     pub fn begin(&mut self, command: Option<Command>) -> Result<Option<Child>, RecorderError> {
         let on: Vec<String> =
             self.plan_sets.iter().filter(|set| set.at_first == Position::On).map(|set| set.name.clone()).collect();
@@ -211,7 +226,7 @@ impl FlightRecorder {
     /// Looks for addresses in what a followed command has mapped, if it stands.
     ///
     /// # Errors
-    /// [`RecorderError::Address`]: the command has ended then.
+    /// [`RecorderError::Trigger`]: the command has ended then.
     pub fn look_into(&mut self, child: Child) -> Result<Child, RecorderError> {
         let Child::Followed(mut followed) = child else { return Ok(child) };
         match followed.try_step() {
@@ -228,7 +243,7 @@ impl FlightRecorder {
                 if let Err(why) = self.triggers.look_into(stop) {
                     // It has done nothing yet that would be missed.
                     let _ = followed.kill().wait(self.flight.session());
-                    return Err(RecorderError::Address(why));
+                    return Err(RecorderError::Trigger(why));
                 }
                 if self.triggers.awaits_program() {
                     followed.go_on();
@@ -380,7 +395,7 @@ impl FlightRecorder {
             "sets": sets,
             "snapshots": self.taken,
             "failed": self.failed,
-            "held_back": self.throttle.held_back(),
+            "held_back": self.throttle.held_back,
             "not_run": self.not_run,
             "last_snapshot": self.last.as_ref().map(|path| path.display().to_string()),
         })
@@ -530,16 +545,4 @@ pub fn ran_without_its_rights(stop: &Stop) -> Option<String> {
          a program is held by ptrace(2), as it is here to find addresses in it; root keeps them",
         path.display()
     ))
-}
-
-/// The target that rates and addresses are about.
-fn copy_of<'a>(target: &Target<'a>) -> Target<'a> {
-    match target {
-        Target::CurrentThread => Target::CurrentThread,
-        Target::Command(command) => Target::Command(command),
-        Target::Threads(ids) => Target::Threads(ids.clone()),
-        Target::Processes(ids) => Target::Processes(ids.clone()),
-        Target::Cpus(cpus) => Target::Cpus(cpus.clone()),
-        Target::Cgroups { names, cpus } => Target::Cgroups { names: names.clone(), cpus: cpus.clone() },
-    }
 }

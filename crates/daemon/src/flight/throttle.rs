@@ -40,7 +40,7 @@ pub(super) struct SnapshotThrottle {
     causes: Vec<SnapshotCause>,
     more: usize,
     runs: Vec<(String, Fired)>,
-    held_back: u64,
+    pub(super) held_back: u64,
     /// Of those the ones that were not reported.
     unreported: u64,
     /// Whether it was said that something is held back.
@@ -61,10 +61,6 @@ impl SnapshotThrottle {
         let (causes, runs) = (Vec::new(), Vec::new());
         let rules = rules.iter().map(state).collect();
         Self { rules, cool_down, begun: None, causes, more: 0, runs, held_back: 0, unreported: 0, hold_reported: false }
-    }
-
-    pub(super) fn held_back(&self) -> u64 {
-        self.held_back
     }
 
     pub(super) fn may_report(&mut self, rule: usize) -> bool {
@@ -220,7 +216,7 @@ mod tests {
         assert!(throttle.take_request().unwrap().runs.is_empty(), "what was held back is not done later");
         throttle.request_by_hand("user 1");
         assert!(throttle.take_request().is_some());
-        assert_eq!(throttle.held_back(), 2);
+        assert_eq!(throttle.held_back, 2);
         assert!(matches!(throttle.end()[..], [RecorderEvent::MoreHeldBack { times: 1 }]));
     }
 

@@ -96,16 +96,15 @@ impl Collector {
             // As clients are counted, so that those who ask the same share with it.
             let options = Options { multiplexing: turns, ..Options::default() };
             match session.open(&list, &Target::Cpus(CpuChoice::All), options) {
-                Ok(counters) => events = Some(counters),
-                Err(error) => refused.extend(all_refused(&list, "cpus", &error)),
-            }
-        }
-        if let Some(counters) = &events {
-            for (index, event) in counters.events().iter().enumerate() {
-                if let Some(refusal) = counters.refusal(index) {
-                    let reason = refusal.summary.clone();
-                    refused.push(RefusedEvent { event: event.name.clone(), scope: "cpus", reason });
+                Ok(counters) => {
+                    for (index, event) in counters.events().iter().enumerate() {
+                        let reason = counters.refusal(index).map(|refusal| refusal.summary.clone());
+                        let (event, scope) = (event.name.clone(), "cpus");
+                        refused.extend(reason.map(|reason| RefusedEvent { event, scope, reason }));
+                    }
+                    events = Some(counters);
                 }
+                Err(error) => refused.extend(all_refused(&list, "cpus", &error)),
             }
         }
         let mut by_cgroup = None;

@@ -260,7 +260,7 @@ impl MetricsServer {
         if let Some(mut connection) = oldest.and_then(|(_, number)| self.connections.remove(&number)) {
             if connection.answer.is_none() {
                 // It may not be read, and then nothing is lost.
-                let _ = connection.stream.write(&http::refusal(Status::Busy));
+                let _ = connection.stream.write(&http::refusal(Status::Busy, Body::Sent));
             }
             connection.finish();
         }
@@ -295,11 +295,11 @@ impl MetricsServer {
             let parsed = http::understand(&connection.request, &lock(&self.shared.access));
             let answer = match parsed {
                 ParsedRequest::Incomplete => continue,
-                ParsedRequest::Invalid(status) => http::refusal(status),
+                ParsedRequest::Invalid(status) => http::refusal(status, Body::Sent),
                 ParsedRequest::Get(Get { path, body, openmetrics }) if path == "/metrics" => {
                     self.numbers(if openmetrics { Format::OpenMetrics } else { Format::Prometheus }, body)
                 }
-                ParsedRequest::Get(get) => http::refusal_of(Status::NotFound, get.body),
+                ParsedRequest::Get(get) => http::refusal(Status::NotFound, get.body),
             };
             connection.answer = Some((answer, 0));
             connection.until = Instant::now() + PATIENCE;

@@ -62,7 +62,7 @@ fn only_requests_for_this_host_are_answered() {
     }
     let twice = "Authorization: Bearer AbCdEfGhIjKlMnOp+/==\r\nAuthorization: Bearer x\r\n";
     assert_eq!(authorized(twice), ParsedRequest::Invalid(Status::BadRequest));
-    let refused = String::from_utf8(refusal(Status::Unauthorized)).unwrap();
+    let refused = String::from_utf8(refusal(Status::Unauthorized, Body::Sent)).unwrap();
     assert!(refused.starts_with("HTTP/1.1 401 ") && refused.contains("\r\nWWW-Authenticate: Bearer\r\n"));
     let twice = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n";
     assert_eq!(http::understand(twice.as_bytes(), &own), ParsedRequest::Invalid(Status::BadRequest));
@@ -127,7 +127,7 @@ fn answers_say_how_long_they_are() {
     assert!(text.contains("Content-Length: 4\r\nX: y\r\n") && text.contains("Connection: close\r\n"), "{text}");
     let head = String::from_utf8(answer(Status::Good, "text/plain", "", b"abc", Body::LeftOut)).unwrap();
     assert!(head.ends_with("\r\n\r\n") && head.contains("Content-Length: 3\r\n"), "{head}");
-    assert!(String::from_utf8(refusal(Status::WrongMethod)).unwrap().contains("Allow: GET, HEAD\r\n"));
+    assert!(String::from_utf8(refusal(Status::WrongMethod, Body::Sent)).unwrap().contains("Allow: GET, HEAD\r\n"));
 }
 
 fn sample() -> Sample {

@@ -56,7 +56,7 @@ impl Server {
         let peer = gathered.unwrap_or_else(|| self.gather(connected, process.as_ref()));
         // Where the kernel tells it again, it is not kept: it would be one more file for each client.
         let process = process.filter(|_| channel.process().is_err());
-        let kept_back = self.service.rules().files_kept_back(payer);
+        let kept_back = self.service.rules.files_kept_back(payer);
         let has_files = self.reserve.refill(&self.listener);
         if has_files && self.counters.files_left() < kept_back {
             let text = format_args!("user {user}, process {pid}, is turned away: {KEPT_FOR_ROOT}");

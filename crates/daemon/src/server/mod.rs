@@ -36,8 +36,8 @@ use pmux::wait::{FILE_TOO_LARGE, RELOAD, STOP, Signals};
 use pmux::{CpuList, Session};
 use queue::RunQueue;
 use reserve::Reserve;
-pub use start::{Start, StartError};
-use start::{agent, containers_config, epoch, listen, membership, metrics_config, rules, turns};
+pub use start::Start;
+use start::{agent, containers_config, epoch, listen, membership, metrics_config, rules};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -126,6 +126,7 @@ pub struct Server {
     log_again_ns: u64,
     turned_away: u64,
     started_ns: u64,
+    /// Where it listens; `None` where the socket was handed over.
     path: Option<PathBuf>,
     metrics: Option<Metrics>,
     agent: Option<SeccompAgent>,
@@ -136,35 +137,34 @@ impl Server {
     /// Listens, at the socket that a service manager has handed over, or the one that was named, or the usual one.
     ///
     /// # Errors
-    /// [`StartError`].
-    pub fn start(start: Start) -> Result<Self, StartError> {
-        let config = Config::find(start.config.as_deref()).map_err(StartError::Config)?;
+    /// A sentence.
+    pub fn start(start: Start) -> Result<Self, String> {
+        let config = Config::find(start.config.as_deref()).map_err(|error| error.to_string())?;
         let log = Log::to_stderr(config.log.level);
         let named = start.config.as_deref();
         // That a file can't grow (a page, the log) is an error like others.
         let signals = Signals::receive(&[STOP[0], STOP[1], RELOAD, FILE_TOO_LARGE])
-            .map_err(|errno| StartError::Machine(format!("signals can't be received: {errno}")))?;
+            .map_err(|errno| format!("signals can't be received: {errno}"))?;
         // A thread looks them up: it begins with the signals of this one.
-        let groups = config.look_up().map_err(|error| StartError::Config(Config::place(named, error)))?;
-        let (listener, path) = listen(&start, &config, groups.socket)?;
+        let (group, system_wide) = config.look_up().map_err(|error| Config::place(named, error).to_string())?;
+        let (listener, path) = listen(&start, &config, group)?;
         let session = Session::with_backend(pmux::BackendChoice::Kernel)
-            .map_err(|error| StartError::Machine(format!("events can't be opened here: {error}")))?;
+            .map_err(|error| format!("events can't be opened here: {error}"))?;
         pmux::server_api::raise_file_limit();
         session.follow_cpus();
         session.let_files_be_passed();
         let closes = session.close_elsewhere();
-        closes.map_err(|error| StartError::Machine(format!("there is no thread that closes events: {error}")))?;
+        closes.map_err(|error| format!("there is no thread that closes events: {error}"))?;
         if let Err(error) = session.note_forks() {
             log.write(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
         session.learn_counters();
-        let counters =
-            Counters::new(&session, turns(&config), rules(&config).kernel_ring_bytes).map_err(StartError::Machine)?;
-        let metrics = Metrics::start(&metrics_config(&config, &start), turns(&config), &session, &log)
-            .map_err(StartError::Machine)?;
-        let agent = agent(&containers_config(&config, &start), path.as_deref(), &log).map_err(StartError::Machine)?;
+        let turns = config.counting.turns;
+        let counters = Counters::new(&session, turns, rules(&config).kernel_ring_bytes)?;
+        let metrics = Metrics::start(&metrics_config(&config, &start), turns, &session, &log)?;
+        let agent = agent(&containers_config(&config, &start), path.as_deref(), &log)?;
         let recorders = Recorders::new(SocketDir::beside(path.as_deref().unwrap_or(Path::new(SYSTEM_SOCKET))), &log);
-        let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
+        let poll = Poll::new().map_err(|errno| format!("no epoll: {errno}"))?;
         let now = pmux::server_api::now_ns();
         let rules = rules(&config);
         let server = Self {
@@ -178,7 +178,7 @@ impl Server {
             paused: BTreeSet::new(),
             config,
             start,
-            system_wide: groups.system_wide,
+            system_wide,
             payers: Payers::look_up(),
             buffer: PacketBuffer::new(),
             log,
@@ -205,18 +205,12 @@ impl Server {
         let watch = || {
             server.poll.add(&server.listener, LISTENER, Interest::Read)?;
             server.poll.add(&server.signals, SIGNALS, Interest::Read)?;
-            server.poll.add(server.counters.streams(), RECORDS, Interest::Read)?;
+            server.poll.add(&server.counters.streams, RECORDS, Interest::Read)?;
             server.poll.add(session.openers().readable()?, OPENERS, Interest::Read)?;
             session.with_hotplug_fd(|fd| fd.map_or(Ok(()), |fd| server.poll.add(fd, HOTPLUG, Interest::Read)))
         };
-        watch().map_err(|errno| StartError::Machine(format!("nothing can be waited for: {errno}")))?;
+        watch().map_err(|errno| format!("nothing can be waited for: {errno}"))?;
         Ok(server)
-    }
-
-    /// Where it listens; `None` where the socket was handed over.
-    #[must_use]
-    pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
     }
 
     /// Serves until a signal says stop, or clients can't find the socket any more.
@@ -296,8 +290,8 @@ impl Server {
         if self.service.has_leaving() {
             let until = pmux::server_api::now_ns() + CLOSE_NS;
             self.service.close_some(&mut self.counters, || pmux::server_api::now_ns() < until);
-        } else if self.service.closed() - self.trimmed_at >= TRIM_EVENTS {
-            self.trimmed_at = self.service.closed();
+        } else if self.service.closed - self.trimmed_at >= TRIM_EVENTS {
+            self.trimmed_at = self.service.closed;
             pmux::server_api::trim_memory();
         }
     }
@@ -319,7 +313,7 @@ impl Server {
 
     fn health(&self) -> Health {
         let clients = self.service.clients() as u64;
-        Health { clients, events: u64::from(self.service.events()), tallies: self.service.tallies() }
+        Health { clients, events: u64::from(self.service.charge.events), tallies: self.service.tallies }
     }
 
     /// When something is to be done although nothing happens.
@@ -328,13 +322,13 @@ impl Server {
         let accept = if self.accept_from_ns > now { self.accept_from_ns } else { u64::MAX };
         let lines = self.log_limiter.next_ns().unwrap_or(u64::MAX);
         let next = paused
-            .min(self.counters.session().openers().next_ns())
+            .min(self.counters.session.openers().next_ns())
             .min(self.next_refresh_ns)
             .min(self.next_slow_check_ns)
             .min(self.next_pass_ns)
             .min(accept)
             .min(lines)
-            .min(self.manager.next_ns());
+            .min(self.manager.next_ns);
         let next = if self.path.is_some() { next.min(self.next_find_ns) } else { next };
         (next < u64::MAX).then_some(next)
     }
@@ -352,7 +346,7 @@ impl Server {
             self.paused.remove(&(at, id));
             self.resume(id, now);
         }
-        if now >= self.counters.session().openers().next_ns() {
+        if now >= self.counters.session.openers().next_ns() {
             self.go_on_with_parked();
         }
         if now >= self.next_refresh_ns {
@@ -374,13 +368,13 @@ impl Server {
         if now >= self.next_pass_ns {
             let until = pmux::server_api::now_ns() + PASS_NS;
             // What is left goes on as soon as all else has had a turn.
-            self.next_pass_ns = match self.counters.pass_on_while(|| pmux::server_api::now_ns() < until) {
+            self.next_pass_ns = match self.counters.streams.pass_while(|| pmux::server_api::now_ns() < until) {
                 RoundRemainder::Nothing => u64::MAX,
                 RoundRemainder::Some => 0,
             };
         }
         // The kernel's rings are emptied from time to time while a client wants what is in them.
-        if self.next_pass_ns == u64::MAX && !self.counters.streams().is_empty() {
+        if self.next_pass_ns == u64::MAX && !self.counters.streams.is_empty() {
             self.next_pass_ns = now + u64::from(self.config.records.pass_ms) * MILLISECOND_NS;
         }
         for (user, count) in self.log_limiter.left_out(now) {
@@ -402,11 +396,11 @@ impl Server {
     }
 
     fn follow_cpus(&mut self) {
-        let session = self.counters.session().clone();
+        let session = self.counters.session.clone();
         // What was written on a CPU that went is still there.
-        self.counters.pass_on();
+        self.counters.streams.pass();
         session.follow_hotplug();
-        self.counters.cpus_changed();
+        self.counters.streams.cpus_changed();
         if let Some(metrics) = &mut self.metrics {
             metrics.cpus_changed();
         }
@@ -435,7 +429,7 @@ impl Server {
             metrics_config(config, &self.start).token().map_err(|text| ConfigError { file: None, text })
         };
         let look_up = |config: Config| match checked(&config).and_then(|_| config.look_up()) {
-            Ok(groups) => Ok((config, groups.system_wide)),
+            Ok((_, system_wide)) => Ok((config, system_wide)),
             Err(error) => Err(Config::place(self.start.config.as_deref(), error)),
         };
         let (config, system_wide) = match found.and_then(look_up) {
@@ -451,15 +445,15 @@ impl Server {
         self.system_wide = system_wide;
         self.log.set_level(config.log.level);
         self.service.set_rules(rules(&config));
-        self.counters.set_turns(turns(&config));
+        self.counters.turns = config.counting.turns;
         if config.socket != self.config.socket {
             self.log.write(Level::Warning, "the socket stays where it is until the service is started anew");
         }
-        let new = (metrics_config(&config, &self.start), turns(&config));
+        let new = (metrics_config(&config, &self.start), config.counting.turns);
         // Where it does not listen, a port was taken, say: that may be over.
         let is_silent = new.0.listen.is_some() && self.metrics.as_ref().and_then(Metrics::known).is_none();
-        if is_silent || (metrics_config(&self.config, &self.start), turns(&self.config)) != new {
-            let session = self.counters.session().clone();
+        if is_silent || (metrics_config(&self.config, &self.start), self.config.counting.turns) != new {
+            let session = self.counters.session.clone();
             self.metrics = match Metrics::restart(self.metrics.take(), new, &session, &self.log) {
                 Ok(metrics) => metrics,
                 Err(error) => {
@@ -497,7 +491,7 @@ impl Server {
     fn shut_down(mut self) {
         // The last records, and the last look into the pages: what is there stays there.
         self.manager.send("STOPPING=1");
-        self.counters.pass_on();
+        self.counters.streams.pass();
         while !self.service.refresh(&mut self.counters, || true).1 {}
         let text = "the service stops".to_owned();
         let notice = Reply::Notice(Notice::Bye { text });
@@ -519,7 +513,7 @@ impl Server {
             log_for_user(&self.log, &mut self.log_limiter, connection.user, Level::Info, text);
         }
         self.log.write(Level::Info, format_args!("stopped; clients that were told: {}", ids.len()));
-        self.counters.session().leave_to_child();
+        self.counters.session.leave_to_child();
         std::mem::forget((self.service, self.counters));
     }
 }

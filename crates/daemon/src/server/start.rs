@@ -3,16 +3,16 @@
 //! **Invariant:** nothing here changes a server that runs.
 
 use crate::agent::SeccompAgent;
-use crate::config::{Config, ConfigError, ContainersConfig, Listen, MetricsConfig, Turns};
+use crate::config::{Config, ContainersConfig, Listen, MetricsConfig};
 use crate::log::Log;
 use crate::payer::own_user;
 use crate::rights::Membership;
 use crate::service::Rules;
-use pmux::Multiplexing;
 use pmux::server_api::Peer;
-use pmux::server_api::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
-use std::fmt;
+use pmux::server_api::shared::listener::{Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use std::path::{Path, PathBuf};
+
+const NO_PLACE: &str = "XDG_RUNTIME_DIR is not set: say where the socket is to be, with --socket PATH";
 
 /// Where the service listens and what it goes by.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -25,44 +25,6 @@ pub struct Start {
     pub metrics: Option<Listen>,
     /// Where containers are taken in, if that was said; it goes before the configuration's.
     pub containers: Option<PathBuf>,
-}
-
-/// Why there is no service.
-#[derive(Debug)]
-pub enum StartError {
-    /// The configuration is wrong.
-    Config(ConfigError),
-    /// There can be no socket.
-    Listen(ListenError),
-    /// The folder of the socket can't be made.
-    Folder(PathBuf, std::io::Error),
-    /// There is no place for the socket of an ordinary user.
-    NoPlace,
-    /// Something else is missing.
-    Machine(String),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Listen(error) => error.fmt(f),
-            Self::Folder(path, error) => write!(f, "can't make the folder {} for the socket: {error}", path.display()),
-            Self::NoPlace => {
-                f.write_str("XDG_RUNTIME_DIR is not set: say where the socket is to be, with --socket PATH")
-            }
-            Self::Machine(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-pub(super) const fn turns(config: &Config) -> Multiplexing {
-    match config.counting.turns {
-        Turns::Kernel => Multiplexing::Kernel,
-        Turns::Engine => Multiplexing::Engine,
-    }
 }
 
 pub(super) fn rules(config: &Config) -> Rules {
@@ -115,25 +77,26 @@ pub(super) fn listen(
     start: &Start,
     config: &Config,
     group: Option<u32>,
-) -> Result<(Listener, Option<PathBuf>), StartError> {
+) -> Result<(Listener, Option<PathBuf>), String> {
     if start.socket.is_none()
         && let Some((_, socket)) = handed_over().into_iter().next()
     {
-        return Ok((Listener::take_over(socket).map_err(StartError::Listen)?, None));
+        return Ok((Listener::take_over(socket).map_err(|error| error.to_string())?, None));
     }
     let (path, usual) = match start.socket.as_ref().or(config.socket.path.as_ref()) {
         Some(path) => (path.clone(), false),
         None if pmux::server_api::is_root() => (PathBuf::from(SYSTEM_SOCKET), true),
-        None => (user_socket().ok_or(StartError::NoPlace)?, true),
+        None => (user_socket().ok_or(NO_PLACE)?, true),
     };
     // The folder of a path that was configured is not made here.
     if let (true, Some(folder)) = (usual, path.parent()) {
-        std::fs::create_dir_all(folder).map_err(|error| StartError::Folder(folder.to_owned(), error))?;
+        let failed = |error| format!("can't make the folder {} for the socket: {error}", folder.display());
+        std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    let listener = Listener::bind(&path, config.socket.mode.0).map_err(StartError::Listen)?;
+    let listener = Listener::bind(&path, config.socket.mode.0).map_err(|error| error.to_string())?;
     if let Some(number) = group {
         let given = listener.give_to_group(number);
-        given.map_err(|error| StartError::Machine(format!("the socket can't be given to a group: {error}")))?;
+        given.map_err(|error| format!("the socket can't be given to a group: {error}"))?;
     }
     Ok((listener, Some(path)))
 }

@@ -3,12 +3,11 @@
 //! **Invariant:** it changes nothing. A client that may not count what others count isn't told what they ask.
 
 use super::Server;
-use crate::agent::SeccompAgent;
-use crate::config::Turns;
 use crate::counters::Counters;
 use crate::metrics::Metrics;
 use crate::rights::{Membership, is_privileged};
-use crate::service::{Account, ClientId, Counting as _, HeldStream, Usage, place};
+use crate::service::{Client, ClientId, Counting as _, HeldStream, Usage, place};
+use pmux::Multiplexing;
 use pmux::abi::EventType;
 use pmux::server_api::shared::wire::{Detail, PART_BYTES, Part, Reply};
 use pmux::server_api::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
@@ -110,7 +109,7 @@ impl Server {
             StatusStage::Begin => {
                 let summary = self.summary(job);
                 job.open_object(&summary, "");
-                StatusStage::Look(Box::new(self.counters.session().scan_questions()))
+                StatusStage::Look(Box::new(self.counters.session.scan_questions()))
             }
             StatusStage::Look(mut scan) => {
                 if (0..STEP).all(|_| scan.look()) {
@@ -150,7 +149,7 @@ impl Server {
                 Some(next) => StatusStage::Client(ids, id, Some(next), asked),
                 None => {
                     if let Some(account) = self.service.account(id) {
-                        job.item(&client(id, &account, asked, &self.counters));
+                        job.item(&client(id, account, asked, &self.counters));
                     }
                     StatusStage::Clients(ids)
                 }
@@ -178,13 +177,13 @@ impl Server {
 
     /// What is known when all questions were looked at, and then the head of the list of clients.
     fn write_counters(&self, job: &mut StatusJob) -> StatusStage {
-        let capacities = self.counters.session().known_capacities();
+        let capacities = self.counters.session.known_capacities();
         let demand = std::mem::take(&mut job.demand);
         job.raw(",\"counters\":");
         job.raw(&counters(demand, &capacities).to_string());
         job.raw(",\"clients\":");
         let mut numbers = json!({ "connected": self.service.clients(), "most": self.config.limits.clients });
-        let shown = |&(id, ref account): &(ClientId, Account<'_, Counters>)| {
+        let shown = |&(id, account): &(ClientId, &Client<Counters>)| {
             job.everything || id == job.of || Some(account.payer) == job.own
         };
         let ids = match job.detail {
@@ -209,7 +208,7 @@ impl Server {
         asked: &mut ClientQuestions,
     ) -> Option<u64> {
         let account = self.service.account(id)?;
-        let session = self.counters.session();
+        let session = &self.counters.session;
         let groups = account.groups.range((from.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded));
         let mut last = None;
         for (number, (&leader, held)) in groups.enumerate() {
@@ -222,7 +221,7 @@ impl Server {
             *asked.entry((names.join(", "), held.target.to_string(), cpu)).or_default() += 1;
             for attr in held.attrs.iter().filter(|attr| attr.kind == EventType::BREAKPOINT) {
                 let (event, of) = (pmux::server_api::describe(attr), held.target.to_string());
-                let holder = holder(id, &account, &event, &of);
+                let holder = holder(id, account, &event, &of);
                 job.holders.entry((id, event, of)).or_insert((holder, 0)).1 += 1;
             }
         }
@@ -230,22 +229,22 @@ impl Server {
     }
 
     fn summary(&self, job: &StatusJob) -> Value {
-        let tallies = self.service.tallies();
-        let (opened, closed) = self.counters.session().kernel_events();
+        let tallies = self.service.tallies;
+        let (opened, closed) = self.counters.session.kernel_events();
         let kernel = opened - closed;
-        let asked = u64::from(self.service.events());
+        let asked = u64::from(self.service.charge.events);
         // Of all questions, the service's own among them: those have events of the kernel too.
-        let saved = self.counters.session().saved_by_sharing() as u64;
+        let saved = self.counters.session.saved_by_sharing() as u64;
         let limits = &self.config.limits;
         let mut status = json!({
             "service": {
                 "process": std::process::id(),
                 "version": env!("CARGO_PKG_VERSION"),
-                "epoch": self.service.epoch(),
+                "epoch": self.service.epoch,
                 "up_ms": (pmux::server_api::now_ns() - self.started_ns) / 1_000_000,
                 "socket": self.path.as_ref().map(|path| path.display().to_string()),
-                "turns": match self.config.counting.turns { Turns::Kernel => "kernel", Turns::Engine => "engine" },
-                "paranoid": self.counters.session().paranoid(),
+                "turns": match self.config.counting.turns { Multiplexing::Kernel => "kernel", Multiplexing::Engine => "engine" },
+                "paranoid": self.counters.session.paranoid(),
             },
             "events": { "asked": asked, "kernel": kernel, "most": limits.events },
             "saved": {
@@ -263,19 +262,19 @@ impl Server {
                 "cut_off": tallies.cut_off,
                 "kernel_events": opened,
             },
-            "cgroups": self.counters.cgroups(),
-            "cpus": self.counters.session().online().to_string(),
+            "cgroups": self.counters.cgroups.len(),
+            "cpus": self.counters.session.online().to_string(),
         });
-        let capacities = self.counters.session().known_capacities();
+        let capacities = self.counters.session.known_capacities();
         // How many counters run at once, where that was tried.
         let room = |of: &pmux::PmuCapacity| json!({ "pmu": of.pmu, "counters": of.counters, "limit": of.limit });
         status["rooms"] = capacities.iter().map(room).collect();
-        let records = self.counters.streams().all();
+        let records = self.counters.streams.all();
         status["records"] = json!({
             "subscriptions": records.streams,
             "kernel_events": records.sources,
-            "ring_bytes": self.service.ring_bytes(),
-            "kernel_ring_bytes": self.counters.streams().kernel_bytes(),
+            "ring_bytes": self.service.charge.ring_bytes,
+            "kernel_ring_bytes": self.counters.streams.kernel_bytes(),
             "ring_bytes_most": u64::from(limits.rings_kib) * 1024,
             "taken": records.taken,
             "lost_in_kernel": records.lost,
@@ -285,7 +284,7 @@ impl Server {
         if let Some((place, way)) = self.metrics.as_ref().and_then(Metrics::known) {
             status["metrics"] = json!({ "at": place, "cgroups_are_counted": way });
         }
-        status["containers"] = json!({ "at": self.agent.as_ref().map(SeccompAgent::path) });
+        status["containers"] = json!({ "at": self.agent.as_ref().map(|agent| &agent.path) });
         status["budget"] = self.budget();
         let may_see = |user: &u32| job.everything || Some(*user) == job.own;
         let user = |(user, Usage { clients, held, closing, waits, bound }): (u32, Usage)| {
@@ -308,7 +307,7 @@ impl Server {
 
     /// What one user may have, and what is kept back for root.
     fn budget(&self) -> Value {
-        let (limits, rules) = (&self.config.limits, self.service.rules());
+        let (limits, rules) = (&self.config.limits, &self.service.rules);
         json!({
             "clients": limits.clients_per_user,
             "events": limits.events_per_user,
@@ -332,15 +331,15 @@ impl Server {
                 "total": registers.total,
             })
         };
-        self.counters.session().register_use().iter().map(line).collect()
+        self.counters.session.register_use().iter().map(line).collect()
     }
 
     /// Whether a client may know what all others ask; if not, the user who pays for it.
     fn may_know(&self, of: ClientId) -> (bool, Option<u32>) {
         let Some(account) = self.service.account(of) else { return (false, None) };
-        let peer = account.peer;
+        let peer = &account.peer;
         let named = super::membership(peer, &self.system_wide) == Membership::Named;
-        let everything = is_privileged(peer) || named || !self.service.rules().binds(account.payer);
+        let everything = is_privileged(peer) || named || !self.service.rules.binds(account.payer);
         (everything, Some(account.payer))
     }
 }
@@ -408,7 +407,7 @@ fn question(question: &SharedQuestion) -> Value {
     })
 }
 
-fn client(id: ClientId, account: &Account<'_, Counters>, asked: ClientQuestions, counters: &Counters) -> Value {
+fn client(id: ClientId, account: &Client<Counters>, asked: ClientQuestions, counters: &Counters) -> Value {
     let connected = &account.peer.connected;
     let questions: Vec<_> = asked
         .into_iter()
@@ -416,7 +415,7 @@ fn client(id: ClientId, account: &Account<'_, Counters>, asked: ClientQuestions,
         .collect();
     json!({
         "id": id.0,
-        "name": account.name,
+        "name": account.name.as_deref().unwrap_or_default(),
         "command": account.peer.command,
         "process": connected.process,
         "user": connected.user,
@@ -428,8 +427,8 @@ fn client(id: ClientId, account: &Account<'_, Counters>, asked: ClientQuestions,
 }
 
 fn subscription(held: &HeldStream<Counters>, counters: &Counters) -> Value {
-    let names: Vec<_> = held.wanted.attrs.iter().map(|attr| counters.session().describe(attr)).collect();
-    let tally = counters.streams().tally(held.stream);
+    let names: Vec<_> = held.wanted.attrs.iter().map(|attr| counters.session.describe(attr)).collect();
+    let tally = counters.streams.tally(held.stream);
     json!({
         "events": names.join(", "),
         "of": place(&held.wanted.scope),
@@ -442,7 +441,7 @@ fn subscription(held: &HeldStream<Counters>, counters: &Counters) -> Value {
 }
 
 /// A client that watches an address.
-fn holder(id: ClientId, account: &Account<'_, Counters>, event: &str, of: &str) -> Value {
+fn holder(id: ClientId, account: &Client<Counters>, event: &str, of: &str) -> Value {
     let connected = &account.peer.connected;
     json!({
         "client": id.0,

@@ -138,12 +138,12 @@ impl Server {
             return;
         }
         if !self.refresh_peer(id) {
-            self.counters.session().openers().end(RequestId(id.0));
+            self.counters.session.openers().end(RequestId(id.0));
             self.service.nonsense(id, RIGHTS_GIVEN_UP, effects);
             return;
         }
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let openers = self.counters.session().clone();
+        let openers = self.counters.session.clone();
         let openers = openers.openers();
         if !openers.begin(RequestId(id.0), connection.user) {
             connection.parked = Some(request);
@@ -171,19 +171,19 @@ impl Server {
     /// Requests that wait for openers have their turns, as far as their openers have answered.
     pub(super) fn go_on_with_parked(&mut self) {
         let mut ready = Vec::new();
-        self.counters.session().openers().go_on(&mut ready);
+        self.counters.session.openers().go_on(&mut ready);
         let mut opened = false;
         for retry in ready {
             match retry {
                 Retry::Request(RequestId(number)) => self.wake(ClientId(number)),
                 Retry::OfUser(user) => {
-                    self.counters.session().retry_late(user);
+                    self.counters.session.retry_late(user);
                     opened = true;
                 }
             }
         }
         if opened {
-            self.counters.cpus_changed();
+            self.counters.streams.cpus_changed();
         }
     }
 
@@ -291,7 +291,7 @@ impl Server {
     pub(super) fn let_go(&mut self, id: ClientId) {
         // With it go copies of events' files that it has not received: they must not be the last ones.
         let Some(connection) = self.connections.remove(&id).map(Connection::without_answers) else { return };
-        self.counters.session().openers().end(RequestId(id.0));
+        self.counters.session.openers().end(RequestId(id.0));
         let events = self.service.gone(id);
         let (opened, refused) = (connection.opened, connection.refused);
         let level = if opened + refused > 0 { Level::Info } else { Level::Debug };

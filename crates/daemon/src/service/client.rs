@@ -23,13 +23,12 @@ pub(super) enum Holds {
 }
 
 /// A group that a client holds.
-pub struct HeldGroup<C: Counting> {
-    /// The group.
-    pub group: C::Group,
+pub(crate) struct HeldGroup<C: Counting> {
+    pub(super) group: C::Group,
     /// Whose events it counts.
-    pub target: Target,
+    pub(crate) target: Target,
     /// What it counts, the leader first.
-    pub attrs: Vec<Attr>,
+    pub(crate) attrs: Vec<Attr>,
     pub(super) grant: Grant,
     /// The events that the client has closed by themselves, a bit for each.
     closed: u64,
@@ -45,15 +44,8 @@ impl<C: Counting> HeldGroup<C> {
     }
 
     /// How many events it has that the client has not closed.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.attrs.len() - self.closed.count_ones() as usize
-    }
-
-    /// Whether the client has closed all of its events: never so.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     fn has(&self, index: usize) -> bool {
@@ -67,31 +59,12 @@ impl<C: Counting> HeldGroup<C> {
 }
 
 /// A subscription that a client holds.
-pub struct HeldStream<C: Counting> {
-    /// The stream.
-    pub stream: C::Stream,
+pub(crate) struct HeldStream<C: Counting> {
+    pub(crate) stream: C::Stream,
     /// What it asks.
-    pub wanted: Subscription,
+    pub(crate) wanted: Subscription,
     /// What it costs.
-    pub charge: Charge,
-}
-
-/// What a client looks like from outside.
-pub struct Account<'a, C: Counting> {
-    /// Who it is.
-    pub peer: &'a Peer,
-    /// The user on whose account it is.
-    pub payer: u32,
-    /// What it calls itself; empty before it has said so.
-    pub name: &'a str,
-    /// What it holds.
-    pub charge: Charge,
-    /// How often it has asked for something.
-    pub requests: u64,
-    /// Its groups, by the handles of their leaders.
-    pub groups: &'a BTreeMap<u64, HeldGroup<C>>,
-    /// Its subscriptions, by their handles.
-    pub streams: &'a BTreeMap<u64, HeldStream<C>>,
+    pub(super) charge: Charge,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,42 +75,22 @@ pub(super) struct Closed {
     pub(super) charge: Charge,
 }
 
-/// Something that a client held which has gone.
-pub(super) enum Left<C: Counting> {
-    Group(HeldGroup<C>),
-    Stream(HeldStream<C>),
-}
-
-impl<C: Counting> Left<C> {
-    pub(super) fn charge(&self) -> Charge {
-        match self {
-            Self::Group(held) => held.charge(),
-            Self::Stream(held) => held.charge,
-        }
-    }
-
-    pub(super) fn close(self, counting: &mut C) {
-        match self {
-            Self::Group(held) => counting.close(held.group),
-            Self::Stream(held) => counting.unsubscribe(held.stream),
-        }
-    }
-}
-
-pub(super) struct Client<C: Counting> {
-    pub(super) peer: Peer,
+/// A client, and all that it holds.
+pub(crate) struct Client<C: Counting> {
+    pub(crate) peer: Peer,
     /// The user on whose account it is.
-    pub(super) payer: u32,
+    pub(crate) payer: u32,
     /// Whether the configuration names a group of it.
     pub(super) membership: Membership,
     /// Empty until it has said hello.
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     /// By the handle of the leader; a group has as many handles in a row as it has events.
-    groups: BTreeMap<u64, HeldGroup<C>>,
+    pub(crate) groups: BTreeMap<u64, HeldGroup<C>>,
     /// By their handles.
-    streams: BTreeMap<u64, HeldStream<C>>,
-    charge: Charge,
-    requests: u64,
+    pub(crate) streams: BTreeMap<u64, HeldStream<C>>,
+    pub(crate) charge: Charge,
+    /// How often it has asked for something.
+    pub(crate) requests: u64,
     page: Option<C::Page>,
     entries: EntryPool,
     pub(super) rate: Rate,
@@ -148,12 +101,6 @@ impl<C: Counting> Client<C> {
         let (groups, streams, charge, entries) = Default::default();
         let rate = Rate::new(per_second, now_ns);
         Self { peer, payer, membership, name: None, groups, streams, charge, requests: 0, page: None, entries, rate }
-    }
-
-    pub(super) fn account(&self) -> Account<'_, C> {
-        let &Self { ref peer, payer, charge, requests, ref groups, ref streams, .. } = self;
-        let name = self.name.as_deref().unwrap_or_default();
-        Account { peer, payer, name, charge, requests, groups, streams }
     }
 
     pub(super) const fn requester(&self) -> Requester<'_> {
@@ -170,10 +117,6 @@ impl<C: Counting> Client<C> {
         self.name = Some(name);
         self.entries.most = if page.is_some() { entries } else { 0 };
         self.page = page;
-    }
-
-    pub(super) const fn events(&self) -> u32 {
-        self.charge.events
     }
 
     pub(super) fn charge(&mut self, now_ns: u64) {
@@ -248,15 +191,15 @@ impl<C: Counting> Client<C> {
         Some(closed)
     }
 
-    /// The next thing that it held; nothing of it stands in its page any more.
-    pub(super) fn take_one(&mut self, counting: &mut C) -> Option<Left<C>> {
-        if let Some((_, held)) = self.groups.pop_first() {
-            if let Some(page) = &mut self.page {
-                held.entries.iter().for_each(|&entry| counting.retract(page, entry));
-            }
-            return Some(Left::Group(held));
-        }
-        self.streams.pop_first().map(|(_, held)| Left::Stream(held))
+    /// Closes the next thing that it holds; answers what is given back by it.
+    pub(super) fn close_one(&mut self, counting: &mut C) -> Option<Charge> {
+        let closed = if let Some((&leader, _)) = self.groups.first_key_value() {
+            self.close(Handle(leader), counting)
+        } else {
+            let (&stream, _) = self.streams.first_key_value()?;
+            self.close_stream(Handle(stream), counting)
+        };
+        closed.map(|closed| closed.charge)
     }
 
     /// How many events it has that it has not closed.

@@ -88,9 +88,9 @@ impl From<Refused> for Refusal {
         };
         match refused {
             Refused::Denied(index, denied) => {
-                let (kind, errno) = match denied.may_be_had_directly() {
-                    true => (RefusalKind::NotShared, super::errno::EOPNOTSUPP),
-                    false => (RefusalKind::Rights, denied.errno()),
+                let (kind, errno) = match denied.errno() {
+                    0 => (RefusalKind::NotShared, super::errno::EOPNOTSUPP),
+                    errno => (RefusalKind::Rights, errno),
                 };
                 of(kind, ServeError { index, errno, text: denied.to_string() })
             }

@@ -19,14 +19,13 @@ mod streaming;
 mod tests;
 
 pub use budget::{Charge, Usage};
-pub use client::{Account, HeldGroup, HeldStream};
+pub(crate) use client::{Client, HeldStream};
 pub use counting::{Counting, Published, ReadWhen, Refused, Requester, Target};
 pub use rules::{KEPT_FOR_ROOT, Rules};
 pub use streaming::{Flow, Streaming, Subscription};
 
 use crate::rights::Membership;
 use budget::User;
-use client::Client;
 use pmux::server_api::shared::wire::{
     Handle, Limits, Notice, OpenCgroup, REQUEST_HANDLES, Refusal, RefusalKind, Reply, Request, Scope,
 };
@@ -123,8 +122,9 @@ pub fn place(scope: &Scope) -> String {
 
 /// Who is connected, and what each of them holds.
 pub struct Service<C: Counting> {
-    rules: Rules,
-    epoch: u64,
+    pub(crate) rules: Rules,
+    /// Which start of the service it is.
+    pub(crate) epoch: u64,
     clients: BTreeMap<ClientId, Client<C>>,
     users: HashMap<u32, User>,
     /// Clients that have gone, with what of theirs is still open.
@@ -132,16 +132,16 @@ pub struct Service<C: Counting> {
     next_client: u64,
     next_handle: u64,
     /// What all clients together hold, those that have gone among them.
-    charge: Charge,
+    pub(crate) charge: Charge,
     /// What the request that is tried would cost.
     tried: Charge,
     /// What each request costs, with its user, that waits for an opener: its answers are kept for it.
     parked: HashMap<ClientId, (u32, Charge)>,
     /// How many events of clients were closed since the start.
-    closed: u64,
+    pub(crate) closed: u64,
     /// Up to which client pages are written, in a round that goes on.
     refreshed: Option<ClientId>,
-    tallies: Tallies,
+    pub(crate) tallies: Tallies,
 }
 
 impl<C: Counting> Service<C> {
@@ -205,48 +205,6 @@ impl<C: Counting> Service<C> {
         }
     }
 
-    /// What was known of a client when it asked for something last that its rights decide about.
-    #[must_use]
-    pub fn peer(&self, id: ClientId) -> Option<&Peer> {
-        self.clients.get(&id).map(|client| &client.peer)
-    }
-
-    /// The rules.
-    #[must_use]
-    pub const fn rules(&self) -> &Rules {
-        &self.rules
-    }
-
-    /// What has happened since the start.
-    #[must_use]
-    pub const fn tallies(&self) -> Tallies {
-        self.tallies
-    }
-
-    /// How many events are open for all clients together.
-    #[must_use]
-    pub const fn events(&self) -> u32 {
-        self.charge.events
-    }
-
-    /// How many events of clients were closed since the start.
-    #[must_use]
-    pub const fn closed(&self) -> u64 {
-        self.closed
-    }
-
-    /// How many bytes the rings of all subscriptions have.
-    #[must_use]
-    pub const fn ring_bytes(&self) -> u64 {
-        self.charge.ring_bytes
-    }
-
-    /// Which start of the service it is.
-    #[must_use]
-    pub const fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
     /// How many clients are connected.
     #[must_use]
     pub fn clients(&self) -> usize {
@@ -254,14 +212,13 @@ impl<C: Counting> Service<C> {
     }
 
     /// The accounts of all clients, in the order in which they came.
-    pub fn accounts(&self) -> impl Iterator<Item = (ClientId, Account<'_, C>)> {
-        self.clients.iter().map(|(&id, client)| (id, client.account()))
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = (ClientId, &Client<C>)> {
+        self.clients.iter().map(|(&id, client)| (id, client))
     }
 
     /// The account of one client.
-    #[must_use]
-    pub fn account(&self, id: ClientId) -> Option<Account<'_, C>> {
-        self.clients.get(&id).map(Client::account)
+    pub(crate) fn account(&self, id: ClientId) -> Option<&Client<C>> {
+        self.clients.get(&id)
     }
 
     /// What each user takes of its budget with all its clients. The last `closed` events of the thread that closes are closed.
@@ -423,9 +380,9 @@ impl<C: Counting> Service<C> {
     pub fn close_some(&mut self, counting: &mut C, mut go_on: impl FnMut() -> bool) -> bool {
         while let Some(mut client) = self.leaving.pop_front() {
             let user = client.payer;
-            while let Some(left) = client.take_one(counting) {
-                let (charge, before) = (left.charge(), counting.closing());
-                left.close(counting);
+            loop {
+                let before = counting.closing();
+                let Some(charge) = client.close_one(counting) else { break };
                 self.give_back(user, charge);
                 self.closes_later(user, before, counting);
                 if !go_on() {
@@ -487,7 +444,7 @@ impl<C: Counting> Service<C> {
         let rules = self.rules;
         self.tried = more;
         let client = self.client(id)?;
-        let (user, own) = (client.payer, client.events());
+        let (user, own) = (client.payer, client.charge.events);
         let limits = &rules.limits;
         if own.saturating_add(more.events) > limits.events_per_client {
             let most = limits.events_per_client;

@@ -50,10 +50,9 @@ impl<C: Counting> Service<C> {
     ) -> Result<Charge, Refusal> {
         let Rules { limits, kernel_ring_bytes, .. } = self.rules;
         let all_bytes = self.charge.ring_bytes;
-        let account = self.client(id)?.account();
-        let (subscriptions, own_bytes) = (account.streams.len(), account.charge.ring_bytes);
-        let own_in_kernel = account.charge.kernel_ring_bytes;
-        let peer = account.peer.clone();
+        let client = self.client(id)?;
+        let (subscriptions, own) = (client.streams.len(), client.charge);
+        let (user, peer) = (client.payer, client.peer.clone());
         let full = |text: String| Err(Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
         let most = limits.subscriptions_per_client;
         if subscriptions >= most as usize {
@@ -70,7 +69,6 @@ impl<C: Counting> Service<C> {
                  configuration): ask for fewer events, CPUs or threads, several times if need be"
             ));
         }
-        let user = self.client(id)?.payer;
         if self.rules.binds(user) {
             let of_user = self.users.get(&user).map_or(0, |account| account.charge.kernel_ring_bytes);
             let left = counting.locked_bytes(&peer).saturating_sub(of_user);
@@ -84,9 +82,9 @@ impl<C: Counting> Service<C> {
         self.has_room(id, counting, charge)?;
         let in_kernel_of_all = counting.kernel_bytes().saturating_add(in_kernel);
         let (most_of_client, most_of_all) = (limits.kernel_rings_kib_per_client, limits.kernel_rings_kib);
-        let own_in_kernel = own_in_kernel + in_kernel;
+        let (own_bytes, own_in_kernel) = (own.ring_bytes + wanted.ring_bytes, own.kernel_ring_bytes + in_kernel);
         for (whose, key, bytes, most) in [
-            ("a client's rings", "rings_kib_per_client", own_bytes + wanted.ring_bytes, limits.rings_kib_per_client),
+            ("a client's rings", "rings_kib_per_client", own_bytes, limits.rings_kib_per_client),
             ("the rings of all clients", "rings_kib", all_bytes + wanted.ring_bytes, limits.rings_kib),
             ("the kernel's rings for a client", "kernel_rings_kib_per_client", own_in_kernel, most_of_client),
             ("the kernel's rings for all clients", "kernel_rings_kib", in_kernel_of_all, most_of_all),

@@ -40,21 +40,19 @@ impl Rules {
         user != 0 && user != self.own_user
     }
 
-    /// How much of `most` is kept back for root: at most a quarter.
-    pub(super) fn kept_back(most: u32, kept: u32) -> u32 {
-        kept.min(most / 4)
+    /// How much of `most` there is for a user: some of it is kept back for root, at most a quarter.
+    fn left_for(&self, user: u32, most: u32, for_root: u32) -> u32 {
+        if self.binds(user) { most - for_root.min(most / 4) } else { most }
     }
 
     /// How many clients there may be, this one of such a user among them.
     pub(super) fn most_clients(&self, user: u32) -> u32 {
-        let LimitsConfig { clients, clients_for_root, .. } = self.limits;
-        if self.binds(user) { clients - Self::kept_back(clients, clients_for_root) } else { clients }
+        self.left_for(user, self.limits.clients, self.limits.clients_for_root)
     }
 
     /// How many events there may be when such a user asks for more.
     pub(super) fn most_events(&self, user: u32) -> u32 {
-        let LimitsConfig { events, events_for_root, .. } = self.limits;
-        if self.binds(user) { events - Self::kept_back(events, events_for_root) } else { events }
+        self.left_for(user, self.limits.events, self.limits.events_for_root)
     }
 
     /// What says how many `clients` or `events` there may be: all of that key, or what root's share leaves of it.

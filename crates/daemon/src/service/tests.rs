@@ -10,7 +10,7 @@ use crate::config::{Files, LimitsConfig};
 use crate::rights::{Denied, Grant};
 use pmux::abi::Attr;
 use pmux::server_api::shared::wire::{
-    CgroupName, Context, EventOp, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, OptIn, PassedFile,
+    CgroupName, Context, EventOp, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, OptIn, PassedFile,
     TimedTotals, Totals, ValueIndex,
 };
 use pmux::server_api::{Credentials, EventAction, PeerCred, PidNamespace, ServeError};
@@ -221,11 +221,15 @@ impl Scene {
         reply
     }
 
-    fn opened(&mut self, id: ClientId, events: usize) -> Vec<Handle> {
+    fn granted(&mut self, id: ClientId, events: usize) -> Opened {
         match self.ask(id, open(events)) {
-            Reply::Opened(opened) => opened.handles,
+            Reply::Opened(opened) => opened,
             other => panic!("{other:?}"),
         }
+    }
+
+    fn opened(&mut self, id: ClientId, events: usize) -> Vec<Handle> {
+        self.granted(id, events).handles
     }
 
     /// A client has gone, and all that it held is closed.
@@ -255,21 +259,21 @@ fn a_request_that_waits_comes_back() {
     let id = scene.greeted(7);
     let Scene { service, list, .. } = &mut scene;
     list.waiting = true;
-    let before = (service.tallies(), service.events());
+    let before = (service.tallies, service.charge.events);
     let mut effects = Vec::new();
     let left = service.request(id, list, 0, (7, open(2)), &mut effects);
     assert_eq!(left, Some((7, open(2))));
     assert!(effects.is_empty(), "{effects:?}");
-    assert_eq!((service.tallies(), service.events()), (before.0, before.1 + 2), "what is kept for it has its price");
+    assert_eq!((service.tallies, service.charge.events), (before.0, before.1 + 2), "what is kept for it has its price");
     list.waiting = false;
     assert_eq!(service.request(id, list, 0, (7, open(2)), &mut effects), None);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Send { number: 7, reply: Reply::Opened(_), .. })));
-    assert_eq!(service.events(), 2);
+    assert_eq!(service.charge.events, 2);
     list.waiting = true;
     assert!(service.request(id, list, 0, (8, open(3)), &mut effects).is_some());
-    assert_eq!(service.events(), 5);
+    assert_eq!(service.charge.events, 5);
     scene.gone(id);
-    assert_eq!(scene.service.events(), 0);
+    assert_eq!(scene.service.charge.events, 0);
 }
 
 fn open(events: usize) -> Request {
@@ -362,8 +366,8 @@ fn what_is_refused_has_changed_nothing() {
     scene.list.lacks = false;
     scene.list.denied = Some(Denied::NotCounting);
     assert_eq!(scene.refused(id, open(2)), (RefusalKind::NotShared, errno::EOPNOTSUPP));
-    assert_eq!((scene.service.events(), scene.list.open.len()), (0, 0));
-    assert_eq!(scene.service.tallies().refused, 3);
+    assert_eq!((scene.service.charge.events, scene.list.open.len()), (0, 0));
+    assert_eq!(scene.service.tallies.refused, 3);
 }
 
 #[test]
@@ -408,9 +412,9 @@ fn only_clients_on_an_offline_cpu_are_notified() {
 fn entries_run_out_without_harm() {
     let mut scene = Scene::new();
     let id = scene.greeted(5);
-    let entries = |scene: &mut Scene| match scene.ask(id, open(4)) {
-        Reply::Opened(opened) => (opened.entries, opened.files.len()),
-        other => panic!("{other:?}"),
+    let entries = |scene: &mut Scene| {
+        let opened = scene.granted(id, 4);
+        (opened.entries, opened.files.len())
     };
     assert_eq!(entries(&mut scene), (vec![0, 1, 2, 3], 1));
     assert_eq!(entries(&mut scene), (Vec::new(), 0));

@@ -101,6 +101,16 @@ impl<'m> Assembler<'m> {
         self.push(Instruction::new(0, Reg::R0, 0, 0, 0))
     }
 
+    /// `to = R10 + place`: the address of a place on the stack.
+    pub fn stack(&mut self, to: Reg, place: i16) -> &mut Self {
+        self.set(to, Reg::R10).alu(Alu::Add, to, i32::from(place))
+    }
+
+    /// `R0 = the address of a map's value`, or 0, by the key at a place on the stack; `R1` to `R5` are lost.
+    pub fn look_up(&mut self, map: &'m Map, key: i16) -> &mut Self {
+        self.set_map(Reg::R1, map).stack(Reg::R2, key).call(Helper::MapLookup)
+    }
+
     /// `to = to what operand`.
     pub fn alu(&mut self, what: Alu, to: Reg, operand: impl Into<Operand>) -> &mut Self {
         self.push(Instruction::with(ALU64 | what as u8, to, operand.into()))

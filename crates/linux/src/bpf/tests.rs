@@ -1,6 +1,7 @@
 //! The bytes of instructions; and programs that the kernel takes, runs, or refuses.
 
 use super::*;
+use crate::host::bytes_of;
 use crate::sys::Errno;
 use crate::sys::perf::{self, TargetTask};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, breakpoint};
@@ -142,10 +143,8 @@ fn watching() -> Option<OwnedFd> {
         flags: AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV,
         ..Attr::default()
     };
-    let mut bytes = [0; Attr::MAX_SIZE];
-    let size = attr.encode(&mut bytes);
     let own = TargetTask::Task(crate::current_tid().unsigned_abs());
-    match perf::open(&bytes[..size], own, None, None) {
+    match perf::open(&bytes_of(&attr), own, None, None) {
         Ok(fd) => Some(fd),
         Err(errno) => {
             println!("skipped: needs a debug register: {errno}");

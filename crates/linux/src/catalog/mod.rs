@@ -61,14 +61,6 @@ impl Catalog {
         Self { devices, names: OnceLock::new(), pmus: Mutex::default(), tracefs }
     }
 
-    /// What tracefs says of these tracepoints, `(SYSTEM, NAME)`, and of records as such.
-    ///
-    /// # Errors
-    /// [`CatalogError::NoTracefs`], [`CatalogError::Denied`] or [`CatalogError::NoSuchTracepoint`].
-    pub fn formats_of(&self, tracepoints: &[(&str, &str)]) -> Result<TracingFiles, CatalogError> {
-        self.tracefs.files_of(tracepoints)
-    }
-
     /// The names of all PMUs, sorted.
     ///
     /// # Errors
@@ -132,38 +124,6 @@ impl Catalog {
             }
         }
         Ok(found)
-    }
-
-    /// The fields of a tracepoint that filters can name.
-    ///
-    /// # Errors
-    /// As [`Catalog::tracepoint`].
-    pub fn tracepoint_fields(&self, system: &str, name: &str) -> Result<Vec<String>, CatalogError> {
-        self.tracefs.fields(system, name)
-    }
-
-    /// The number of a tracepoint, for the `config` of an attribute.
-    ///
-    /// # Errors
-    /// In this order: [`CatalogError::NoTracefs`], [`CatalogError::Denied`], [`CatalogError::NoSuchTracepoint`].
-    pub fn tracepoint(&self, system: &str, name: &str) -> Result<u64, CatalogError> {
-        self.tracefs.id(system, name)
-    }
-
-    /// The systems that have tracepoints, sorted.
-    ///
-    /// # Errors
-    /// [`CatalogError::NoTracefs`] or [`CatalogError::Denied`].
-    pub fn tracepoint_systems(&self) -> Result<Vec<String>, CatalogError> {
-        self.tracefs.systems()
-    }
-
-    /// The tracepoints of a system, sorted; an unknown system has none.
-    ///
-    /// # Errors
-    /// [`CatalogError::NoTracefs`] or [`CatalogError::Denied`].
-    pub fn tracepoint_names(&self, system: &str) -> Result<Vec<String>, CatalogError> {
-        self.tracefs.names(system)
     }
 
     /// The tracepoints whose system and name match two patterns, as pairs, sorted.

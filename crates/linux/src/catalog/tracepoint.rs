@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::{CatalogError, files};
+use super::{Catalog, CatalogError, files};
 use crate::sys::Errno;
 
 /// The `events` directory of a tracefs, looked for at the first question.
@@ -44,7 +44,7 @@ impl Tracefs {
     }
 
     /// The directory that holds the systems, from the first place that has one.
-    pub(super) fn events(&self) -> Result<&Path, CatalogError> {
+    fn events(&self) -> Result<&Path, CatalogError> {
         let found = self.events.get_or_init(|| match (self.look(None), self.mount) {
             (Err(CatalogError::NoTracefs { .. }), Mount::IfMissing) => self.look(crate::sys::mount_tracefs().err()),
             (found, _) => found,
@@ -67,35 +67,56 @@ impl Tracefs {
         }
         Err(denied.unwrap_or_else(|| CatalogError::NoTracefs { places: self.places.clone(), refused }))
     }
+}
 
+/// What a file of a tracepoint's folder says.
+fn of_tracepoint<T>(
+    events: &Path,
+    (system, name): (&str, &str),
+    file: &str,
+    read: impl FnOnce(&Path) -> Result<Option<T>, CatalogError>,
+) -> Result<T, CatalogError> {
+    let is_plain = files::is_plain_name(system) && files::is_plain_name(name);
+    let found = if is_plain { read(&events.join(system).join(name).join(file))? } else { None };
+    found.ok_or_else(|| CatalogError::NoSuchTracepoint { system: system.to_owned(), name: name.to_owned() })
+}
+
+impl Catalog {
     /// The number of a tracepoint, for the `config` of an attribute.
-    pub(super) fn id(&self, system: &str, name: &str) -> Result<u64, CatalogError> {
-        let absent = || CatalogError::NoSuchTracepoint { system: system.to_owned(), name: name.to_owned() };
-        let events = self.events()?;
-        if !files::is_plain_name(system) || !files::is_plain_name(name) {
-            return Err(absent());
-        }
-        files::read_number(&events.join(system).join(name).join("id"))?.ok_or_else(absent)
+    ///
+    /// # Errors
+    /// In this order: [`CatalogError::NoTracefs`], [`CatalogError::Denied`], [`CatalogError::NoSuchTracepoint`].
+    pub fn tracepoint(&self, system: &str, name: &str) -> Result<u64, CatalogError> {
+        of_tracepoint(self.tracefs.events()?, (system, name), "id", files::read_number)
     }
 
     /// The fields of a tracepoint that filters can name, without those that all of them have.
-    pub(super) fn fields(&self, system: &str, name: &str) -> Result<Vec<String>, CatalogError> {
-        self.id(system, name)?;
-        let text = files::read(&self.events()?.join(system).join(name).join("format"))?.unwrap_or_default();
+    ///
+    /// # Errors
+    /// As [`Catalog::tracepoint`].
+    pub fn tracepoint_fields(&self, system: &str, name: &str) -> Result<Vec<String>, CatalogError> {
+        self.tracepoint(system, name)?;
+        let text = files::read(&self.tracefs.events()?.join(system).join(name).join("format"))?.unwrap_or_default();
         Ok(text.lines().filter_map(field).filter(|field| !field.starts_with("common_")).collect())
     }
 
-    /// The systems, sorted.
-    pub(super) fn systems(&self) -> Result<Vec<String>, CatalogError> {
-        let events = self.events()?;
+    /// The systems that have tracepoints, sorted.
+    ///
+    /// # Errors
+    /// [`CatalogError::NoTracefs`] or [`CatalogError::Denied`].
+    pub fn tracepoint_systems(&self) -> Result<Vec<String>, CatalogError> {
+        let events = self.tracefs.events()?;
         let mut names = files::names(events)?.unwrap_or_default();
         names.retain(|name| events.join(name).is_dir());
         Ok(names)
     }
 
-    /// The tracepoints of one system, sorted; none if there is no such system.
-    pub(super) fn names(&self, system: &str) -> Result<Vec<String>, CatalogError> {
-        let dir = self.events()?.join(system);
+    /// The tracepoints of a system, sorted; an unknown system has none.
+    ///
+    /// # Errors
+    /// [`CatalogError::NoTracefs`] or [`CatalogError::Denied`].
+    pub fn tracepoint_names(&self, system: &str) -> Result<Vec<String>, CatalogError> {
+        let dir = self.tracefs.events()?.join(system);
         if !files::is_plain_name(system) {
             return Ok(Vec::new());
         }
@@ -105,21 +126,20 @@ impl Tracefs {
         Ok(names)
     }
 
-    pub(super) fn files_of(&self, tracepoints: &[(&str, &str)]) -> Result<TracingFiles, CatalogError> {
-        let events = self.events()?;
-        let text = |path: &Path| Ok(files::read(path)?.unwrap_or_default().into_bytes());
+    /// What tracefs says of these tracepoints, `(SYSTEM, NAME)`, and of records as such.
+    ///
+    /// # Errors
+    /// [`CatalogError::NoTracefs`], [`CatalogError::Denied`] or [`CatalogError::NoSuchTracepoint`].
+    pub fn formats_of(&self, tracepoints: &[(&str, &str)]) -> Result<TracingFiles, CatalogError> {
+        let events = self.tracefs.events()?;
         let mut found = TracingFiles {
             header_page: at_once(&events.join("header_page")),
             header_event: at_once(&events.join("header_event")),
-            ..TracingFiles::default()
+            printk_formats: files::read(&events.with_file_name("printk_formats"))?.unwrap_or_default().into_bytes(),
+            systems: Vec::new(),
         };
-        found.printk_formats = text(&events.with_file_name("printk_formats"))?;
         for &(system, name) in tracepoints {
-            let absent = || CatalogError::NoSuchTracepoint { system: system.to_owned(), name: name.to_owned() };
-            if !files::is_plain_name(system) || !files::is_plain_name(name) {
-                return Err(absent());
-            }
-            let format = files::read(&events.join(system).join(name).join("format"))?.ok_or_else(absent)?.into_bytes();
+            let format = of_tracepoint(events, (system, name), "format", files::read)?.into_bytes();
             match found.systems.iter_mut().find(|(known, _)| known == system) {
                 Some((_, formats)) => formats.push(format),
                 None => found.systems.push((system.to_owned(), vec![format])),

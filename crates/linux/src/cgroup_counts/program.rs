@@ -11,7 +11,7 @@
 //! cgroup that another one may have counted.
 
 use super::{Maps, NO_CGROUP};
-use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Operand, Reg, Size};
+use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Reg, Size};
 
 /// How deep a cgroup may be and still be known to all above it: those deeper are given to the first so many.
 pub(super) const LEVELS: usize = 16;
@@ -65,14 +65,11 @@ pub(super) fn assemble(shape: Shape, maps: &Maps) -> Option<Bytecode<'_>> {
     let mut asm = Assembler::new();
     let (out, known) = (asm.label(), asm.label());
     asm.call(Helper::GetSmpProcessorId).set(Reg::R6, Reg::R0).store(Size::Word, Reg::R10, CPU, Reg::R6);
-    asm.set_map(Reg::R1, &maps.places);
-    look_up(&mut asm, CPU).jump_if(Reg::R0, Compare::Equal, 0, out).set(Reg::R7, Reg::R0);
+    asm.look_up(&maps.places, CPU).jump_if(Reg::R0, Compare::Equal, 0, out).set(Reg::R7, Reg::R0);
     asm.call(Helper::GetCurrentCgroupId).store(Size::Double, Reg::R10, CGROUP, Reg::R0);
-    asm.set_map(Reg::R1, &maps.sums);
-    look_up(&mut asm, CGROUP).jump_if(Reg::R0, Compare::Unequal, 0, known);
+    asm.look_up(&maps.sums, CGROUP).jump_if(Reg::R0, Compare::Unequal, 0, known);
     meet(&mut asm, maps, out);
-    asm.set_map(Reg::R1, &maps.sums);
-    look_up(&mut asm, CGROUP).jump_if(Reg::R0, Compare::Unequal, 0, known);
+    asm.look_up(&maps.sums, CGROUP).jump_if(Reg::R0, Compare::Unequal, 0, known);
     // There is no room for it.
     load_unattributed(&mut asm, maps, out);
     asm.place(known).set(Reg::R8, Reg::R0).alu(Alu::Mul, Reg::R6, shape.read() as i32);
@@ -84,42 +81,30 @@ pub(super) fn assemble(shape: Shape, maps: &Maps) -> Option<Bytecode<'_>> {
     asm.finish()
 }
 
-/// `R0` = the value of the key on the stack, in the map that is `R1`.
-fn look_up<'a, 'm>(asm: &'a mut Assembler<'m>, key: i16) -> &'a mut Assembler<'m> {
-    stack(asm, Reg::R2, key).call(Helper::MapLookup)
-}
-
-/// `to` = the address of a place on the stack.
-fn stack<'a, 'm>(asm: &'a mut Assembler<'m>, to: Reg, place: i16) -> &'a mut Assembler<'m> {
-    asm.set(to, Reg::R10).alu(Alu::Add, to, Operand::Number(place.into()))
-}
-
 /// A cgroup runs for the first time: who is above it, and that it has counted nothing.
 fn meet<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, out: Label) {
     for level in 0..LEVELS {
         asm.set(Reg::R1, level as i32).call(Helper::GetCurrentAncestorCgroupId);
         asm.store(Size::Double, Reg::R10, LINEAGE + at(8 * level), Reg::R0);
     }
-    asm.set_map(Reg::R1, &maps.lineages);
-    stack(asm, Reg::R2, CGROUP);
-    stack(asm, Reg::R3, LINEAGE).set(Reg::R4, 0).call(Helper::MapUpdate);
-    asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &maps.zeros);
-    look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, out).set(Reg::R3, Reg::R0);
+    asm.set_map(Reg::R1, &maps.lineages).stack(Reg::R2, CGROUP).stack(Reg::R3, LINEAGE);
+    asm.set(Reg::R4, 0).call(Helper::MapUpdate);
+    asm.store(Size::Word, Reg::R10, ZERO, 0).look_up(&maps.zeros, ZERO);
+    asm.jump_if(Reg::R0, Compare::Equal, 0, out).set(Reg::R3, Reg::R0);
     // Only where it isn't there: another CPU may have met it as well.
-    asm.set_map(Reg::R1, &maps.sums);
-    stack(asm, Reg::R2, CGROUP).set(Reg::R4, 1).call(Helper::MapUpdate);
+    asm.set_map(Reg::R1, &maps.sums).stack(Reg::R2, CGROUP).set(Reg::R4, 1).call(Helper::MapUpdate);
 }
 
 /// `R0` = the sums of what belongs to no cgroup.
 fn load_unattributed<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, out: Label) {
-    asm.store(Size::Double, Reg::R10, CGROUP, NO_CGROUP as i32).set_map(Reg::R1, &maps.sums);
-    look_up(asm, CGROUP).jump_if(Reg::R0, Compare::Equal, 0, out);
+    asm.store(Size::Double, Reg::R10, CGROUP, NO_CGROUP as i32).look_up(&maps.sums, CGROUP);
+    asm.jump_if(Reg::R0, Compare::Equal, 0, out);
 }
 
 /// The value of an event on the stack; jumps where there is none.
 fn read<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, event: usize, none: Label) {
     asm.set_map(Reg::R1, &maps.events).set(Reg::R2, Reg::R6).alu(Alu::Add, Reg::R2, event as i32);
-    stack(asm, Reg::R3, VALUE).set(Reg::R4, SUM_BYTES as i32).call(Helper::PerfEventReadValue);
+    asm.stack(Reg::R3, VALUE).set(Reg::R4, SUM_BYTES as i32).call(Helper::PerfEventReadValue);
     asm.jump_if(Reg::R0, Compare::Unequal, 0, none);
 }
 

@@ -2,6 +2,7 @@
 
 use super::state::OPENERS_PER_USER;
 use super::*;
+use crate::host::bytes_of;
 use crate::peer::user_namespace_of;
 use crate::sys::PollEntry;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
@@ -31,10 +32,7 @@ impl Drop for Sleeper {
 }
 
 fn attr(flags: AttrFlags) -> Vec<u8> {
-    let attr = Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() };
-    let mut bytes = [0; Attr::MAX_SIZE];
-    let size = attr.encode(&mut bytes);
-    bytes[..size].to_vec()
+    bytes_of(&Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() })
 }
 
 fn in_user_mode() -> Vec<u8> {

@@ -12,6 +12,7 @@ use super::facts::{
 };
 use crate::cgroup::Mounts;
 use crate::cpus::{CpuList, Cpus};
+use crate::limits::limits_of;
 use crate::procfs::{Proc, read_whole};
 use crate::raw_perf_event;
 use crate::selinux::{PerfRights, Selinux};
@@ -60,7 +61,7 @@ impl Facts {
             opens_least: paranoid
                 .filter(|&level: &i32| level >= REFUSE_ALL && roots.files == Path::new("/"))
                 .map(|_| opens_least()),
-            effective_uid: status.effective_uid,
+            effective_uid: status.users.effective,
             capabilities: status.effective_capabilities,
             bounding: status.bounding_capabilities,
             program: std::fs::read_link(roots.proc.join("self/exe"))
@@ -80,7 +81,7 @@ impl Facts {
             selinux: selinux(roots),
             nmi_watchdog: number::<u8>(&kernel("nmi_watchdog")).map(|value| value != 0),
             open_files: text(&roots.proc.join("self/limits")).and_then(|limits| {
-                let (soft, hard) = open_files(&limits)?;
+                let (soft, hard) = limits_of(&limits, "Max open files")?;
                 Some(OpenFiles { soft, hard, ceiling: number(&roots.proc.join("sys/fs/nr_open")) })
             }),
             cgroups: cgroups(roots).unwrap_or_default(),
@@ -173,17 +174,6 @@ fn lockdown(text: &str) -> Lockdown {
     } else {
         Lockdown::None
     }
-}
-
-/// `Max open files   SOFT   HARD   files`
-fn open_files(limits: &str) -> Option<(u64, u64)> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    let mut words = line.split_ascii_whitespace();
-    let mut limit = || match words.next()? {
-        "unlimited" => Some(u64::MAX),
-        word => word.parse().ok(),
-    };
-    Some((limit()?, limit()?))
 }
 
 /// What the kernel says of the controller `perf_event`: its hierarchy is 0 where it is with v2 (see `cgroups(7)`).

@@ -25,20 +25,18 @@ pub use scarce::{CapacitySnapshot, Reach, capacity_key};
 pub use watching::{EnableTime, PerThreadEvents, PerThreadReport, Registers};
 
 use crate::affinity;
-use crate::bpf::{Map, Program};
-use crate::capacity::ProbedCapacity;
+use crate::bpf::Map;
 use crate::cgroup::Cgroup;
 use crate::credentials::Openers;
 use crate::ring::{BackwardRing, Ring, RingMemory};
-use crate::shared::client::{Service, SocketPath};
 use crate::shared::wire::TimedTotals;
+use crate::spawn::Usage;
 use crate::sys::{self, Errno};
-use crate::usage::FinalUsage;
 use models::Models;
 use opener::EventFile;
-pub(crate) use opener::FileCount;
+pub(crate) use opener::{FileCount, bytes_of};
 use passable::PassableFiles;
-use pmux_abi::attr::{Attr, EventType, ReadFormat};
+use pmux_abi::attr::ReadFormat;
 use pmux_abi::read::ReadLayout;
 use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::host::HostLocks;
@@ -53,7 +51,6 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 use watching::WatchPmus;
 
 /// The PMU whose slots are kernel event fds; the kernel multiplexes, inherits and follows execs by itself.
@@ -108,9 +105,9 @@ struct Shared {
     /// First threads that stand for their whole process in what is opened now.
     processes: Mutex<HashSet<TaskId>>,
     /// What `wait4` said, for as long as a caller may ask.
-    finals: Mutex<HashMap<TaskId, FinalUsage>>,
+    finals: Mutex<HashMap<TaskId, Usage>>,
     /// What children of ours had used when they executed their program, for as long.
-    begun: Mutex<HashMap<TaskId, FinalUsage>>,
+    begun: Mutex<HashMap<TaskId, Usage>>,
     /// Fds that have more uses than counting: those that a ring can be mapped on, and those of whole CPUs; by who holds the slot.
     outputs: Mutex<HashMap<(ContextKey, Lease), Arc<EventFile>>>,
     /// Tasks that wait for their first exec: events that are started now are started by that.
@@ -169,56 +166,10 @@ impl LinuxHost {
         Engine::new(Self::new(), online.into_iter().map(CpuId).collect::<CpuMask>())
     }
 
-    /// From now on asks this service for what it can share, instead of the kernel.
-    ///
-    /// # Errors
-    /// The service comes back where one is asked already: that is for all time.
-    pub fn share_with(&self, service: Arc<Service>) -> Result<(), Arc<Service>> {
-        self.shared.sharing.with(service)
-    }
-
-    /// Looks for a service here when there is something to share for the first time, with so much patience; where there is
-    /// none, the kernel is asked for ever.
-    pub fn share_if_possible(&self, place: SocketPath, patience: Duration) {
-        self.shared.sharing.if_possible(place, patience);
-    }
-
-    /// From now on the service is asked also for what is otherwise better opened directly: the kernel opens nothing.
-    pub fn share_all(&self) {
-        self.shared.sharing.is_all_there_is();
-    }
-
-    /// The service that is asked, if one has been found.
-    pub fn service(&self) -> Option<&Arc<Service>> {
-        self.shared.sharing.found()
-    }
-
-    /// The service that is asked, looked for now where none has been asked yet.
-    pub fn find_service(&self) -> Option<&Arc<Service>> {
-        self.shared.sharing.find()
-    }
-
     /// What the service has read of a slot last, since it was programmed, and when: from memory, without a system call. `None` where
     /// it keeps none such, or shows nothing of it.
     pub fn cached(&self, of: (ContextKey, Lease)) -> Option<TimedTotals> {
         self.shared.cached.moment(of)
-    }
-
-    /// From now on keeps account of the files of what is opened of [`KERNEL`], so that others can be given them.
-    pub fn let_files_be_passed(&self) {
-        self.shared.passable.get_or_init(Mutex::default);
-    }
-
-    /// The file that tells of a slot of [`KERNEL`]; `None` where that isn't open, or no account is kept.
-    ///
-    /// A process that gets it can also stop and reset the event: it is for those that could have opened it themselves.
-    pub fn passable(&self, of: (ContextKey, Lease)) -> Option<PassableFile> {
-        lock(self.shared.passable.get()?).get(of)
-    }
-
-    /// Its number alone.
-    pub fn passable_number(&self, of: (ContextKey, Lease)) -> Option<u64> {
-        lock(self.shared.passable.get()?).number(of)
     }
 
     /// The processes that open events with the credentials of others: what is opened in a domain with such credentials
@@ -282,14 +233,14 @@ impl LinuxHost {
     }
 
     /// Brings what a child of ours had used when it executed its program.
-    pub fn began(&self, task: TaskId, used: FinalUsage) {
+    pub fn began(&self, task: TaskId, used: Usage) {
         if lock(&self.shared.commands).contains(&task) {
             lock(&self.shared.begun).insert(task, used);
         }
     }
 
     /// Brings what `wait4` said of a child of ours. From now on its number may be another task's.
-    pub fn reaped(&self, task: TaskId, usage: FinalUsage) {
+    pub fn reaped(&self, task: TaskId, usage: Usage) {
         if lock(&self.shared.commands).remove(&task) {
             lock(&self.shared.finals).insert(task, usage);
         }
@@ -305,23 +256,12 @@ impl LinuxHost {
         lock(&self.shared.held).remove(&task);
     }
 
-    /// The PMU through which the engine hands out the counters of a PMU of the kernel, by that one's type; `None` where
-    /// the machine has more PMUs than can be followed. Its events need a slot to count: see
-    /// [`LinuxHost::learn_capacity`] for how many there are, and [`Engine::rotate`] for turns.
-    pub fn scarce_pmu(&self, kind: EventType, reach: Reach) -> Option<PmuId> {
-        self.shared.scarce.of(kind, reach)
-    }
-
-    /// Brings what was found of a scarce PMU by trying these events, as [`capacity_key`]s: all that were tried before among
-    /// them.
-    pub fn learn_capacity(&self, pmu: PmuId, events: &[Attr], found: &ProbedCapacity) {
-        self.shared.scarce.learn(pmu, events, found);
-    }
-
     /// How many events of the kernel this host has opened so far, and how many of them are closed again.
     #[must_use]
     pub fn kernel_events(&self) -> (u64, u64) {
-        self.shared.files.totals()
+        let files = &self.shared.files;
+        let closed = files.closed.load(Ordering::Relaxed) + files.closing().closed;
+        (files.opened.load(Ordering::Relaxed), closed)
     }
 
     /// From now on events that take long to close are closed by a thread, one after another: the thread that drops one does not wait.
@@ -342,11 +282,6 @@ impl LinuxHost {
     pub fn leave_to_child(&self) {
         // The socket is closed by the exit.
         std::mem::forget(self.shared.files.leave_to_child());
-    }
-
-    /// What is known of a scarce PMU now.
-    pub fn capacity(&self, pmu: PmuId) -> Option<CapacitySnapshot> {
-        self.shared.scarce.now(pmu)
     }
 
     /// Calls `open`, in which these tasks stand for their whole processes: all threads, also later ones.
@@ -409,44 +344,6 @@ impl LinuxHost {
         Ok(values.and_then(|values| values.members.iter().next()?.lost))
     }
 
-    /// A PMU for breakpoints that write into the rings of ring owners; `None` where there are too many. It is given back with
-    /// [`LinuxHost::close_watch`].
-    pub fn open_watch(&self, registers: Registers) -> Option<PmuId> {
-        self.shared.watching.take(registers)
-    }
-
-    /// From now on what is opened of a watch on a CPU writes into the ring of this event, which must be of the same CPU and
-    /// mapped. On a task, an event is opened for each CPU that has a ring owner then.
-    ///
-    /// # Errors
-    /// `EBADF` where the event has no output.
-    pub fn set_ring_owner(&self, watch: PmuId, cpu: CpuId, ring_owner: (ContextKey, Lease)) -> Result<(), Errno> {
-        self.shared.watching.set_ring_owner(watch, cpu.0, self.output(ring_owner)?);
-        Ok(())
-    }
-
-    /// Calls `open`, in which a task stands for all of these threads in what is opened of a watch that keeps its registers: a slot
-    /// is an event on each of them. [`PerThreadEvents::report`] says what came of it.
-    ///
-    /// What is opened of this watch by others meanwhile must be on other tasks.
-    pub fn open_per_thread<R>(
-        &self,
-        watch: PmuId,
-        task: TaskId,
-        per_thread: &Arc<PerThreadEvents>,
-        open: impl FnOnce() -> R,
-    ) -> R {
-        self.shared.watching.set_per_thread(watch, Some((task, Arc::clone(per_thread))));
-        let result = open();
-        self.shared.watching.set_per_thread(watch, None);
-        result
-    }
-
-    /// From now on a program runs at each hit of what is opened of a watch and samples: see [`crate::bpf`].
-    pub fn set_program(&self, watch: PmuId, program: Option<Arc<Program>>) {
-        self.shared.watching.set_program(watch, program);
-    }
-
     /// Puts an event into a map, so that programs can write into its ring or, where it counts a CPU, read it. The map keeps it
     /// open until it is taken out again.
     ///
@@ -454,11 +351,6 @@ impl LinuxHost {
     /// `EBADF` where the event neither has output nor counts a CPU; `EINVAL` for another kind of map; `E2BIG` behind its end.
     pub fn lend(&self, of: (ContextKey, Lease), map: &Map, index: u32) -> Result<(), Errno> {
         map.set_event(index, self.output(of)?.as_fd())
-    }
-
-    /// Gives the number of a watch back. All of its events must be closed.
-    pub fn close_watch(&self, watch: PmuId) {
-        self.shared.watching.give_back(watch);
     }
 
     fn output(&self, of: (ContextKey, Lease)) -> Result<Arc<EventFile>, Errno> {

@@ -250,13 +250,6 @@ impl FileCount {
         slow.push(Arc::downgrade(file));
     }
 
-    /// How many were opened, and how many are closed by now.
-    pub(super) fn totals(&self) -> (u64, u64) {
-        let later = self.closing();
-        let closed = self.closed.load(Ordering::Relaxed) + later.closed;
-        (self.opened.load(Ordering::Relaxed), closed)
-    }
-
     /// Closes an event that was opened in vain, as one that was in use.
     pub(crate) fn discard(&self, fd: OwnedFd) {
         self.opened.fetch_add(1, Ordering::Relaxed);
@@ -344,7 +337,7 @@ pub(super) fn refused(errno: Errno) -> BankError {
 }
 
 /// The bytes of an attribute, as the kernel takes them.
-pub(super) fn bytes_of(attr: &Attr) -> Vec<u8> {
+pub(crate) fn bytes_of(attr: &Attr) -> Vec<u8> {
     let mut bytes = [0; Attr::MAX_SIZE];
     let size = attr.encode(&mut bytes);
     bytes.get(..size).unwrap_or_default().to_vec()

@@ -6,12 +6,13 @@
 //! **Invariant:** who may be given one is not decided here. A process that has such a file can stop and reset its event.
 
 use super::opener::EventFile;
+use super::{LinuxHost, lock};
 use crate::shared::page::FIRST_FILE;
 use pmux_engine::pmu::Lease;
 use pmux_engine::target::ContextKey;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A file of the kernel that tells of a slot.
 #[derive(Clone)]
@@ -69,12 +70,23 @@ impl PassableFiles {
     pub(super) fn remove(&mut self, of: (ContextKey, Lease)) {
         self.0.remove(&of);
     }
+}
 
-    pub(super) fn get(&self, of: (ContextKey, Lease)) -> Option<PassableFile> {
-        self.0.get(&of).cloned()
+impl LinuxHost {
+    /// From now on keeps account of the files of what is opened of [`super::KERNEL`], so that others can be given them.
+    pub fn let_files_be_passed(&self) {
+        self.shared.passable.get_or_init(Mutex::default);
     }
 
-    pub(super) fn number(&self, of: (ContextKey, Lease)) -> Option<u64> {
-        self.0.get(&of).map(|file| file.number)
+    /// The file that tells of a slot of [`super::KERNEL`]; `None` where that isn't open, or no account is kept.
+    ///
+    /// A process that gets it can also stop and reset the event: it is for those that could have opened it themselves.
+    pub fn passable(&self, of: (ContextKey, Lease)) -> Option<PassableFile> {
+        lock(self.shared.passable.get()?).0.get(&of).cloned()
+    }
+
+    /// Its number alone.
+    pub fn passable_number(&self, of: (ContextKey, Lease)) -> Option<u64> {
+        lock(self.shared.passable.get()?).0.get(&of).map(|file| file.number)
     }
 }

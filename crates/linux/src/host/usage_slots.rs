@@ -7,9 +7,8 @@
 use super::models::{is_of_machine, usage_kind};
 use super::{Shared, lock, put};
 use crate::cgroup::{CgroupError, Mounts};
-use crate::cpus::CpuList;
 use crate::procfs::{Proc, ProcError};
-use crate::usage::{Origin, UsageError, UsageKind, UsageSource, UsageTarget};
+use crate::usage::{UsageError, UsageKind, UsageSource, UsageTarget};
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
 use pmux_engine::target::{ContextKey, Filter};
@@ -74,13 +73,13 @@ impl UsageSlots {
             (ContextKey::Task(task), Filter::Everything) => {
                 let tid = i32::try_from(task.0).map_err(|_| BankError::NoSuchTask)?;
                 Ok(match place.extent {
-                    Extent::Itself | Extent::Machine => UsageTarget::Threads(vec![tid]),
-                    Extent::Process => UsageTarget::Processes(vec![tid]),
+                    Extent::Itself | Extent::Machine => UsageTarget::Thread(tid),
+                    Extent::Process => UsageTarget::Process(tid),
                     Extent::Command => UsageTarget::Command(tid),
                 })
             }
             (ContextKey::Cpu(_), Filter::Everything) if place.extent == Extent::Machine => Ok(UsageTarget::Machine),
-            (ContextKey::Cpu(cpu), Filter::Everything) => Ok(UsageTarget::Cpus(CpuList::from_iter([cpu.0]))),
+            (ContextKey::Cpu(cpu), Filter::Everything) => Ok(UsageTarget::Cpu(cpu.0)),
             // Its files tell of all CPUs together: a caller that opens this has to do so on one CPU only.
             (ContextKey::Cpu(_), Filter::Cgroup(id)) => {
                 let path = lock(&self.shared.cgroups).get(&id).map(|known| known.cgroup.path().to_owned());
@@ -98,8 +97,7 @@ impl UsageSlots {
             Some(index) => index,
             None => {
                 let target = self.target(place)?;
-                let source =
-                    UsageSource::open(target, Origin::Now, self.proc.clone()).map_err(|error| refusal(&error))?;
+                let source = UsageSource::open(target, self.proc.clone()).map_err(|error| refusal(&error))?;
                 self.sources.push((place, source));
                 self.sources.len() - 1
             }

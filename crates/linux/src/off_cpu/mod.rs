@@ -243,7 +243,12 @@ pub struct OffCpuProbe {
     attached: Vec<Attached>,
     /// What looks at each task; `None` where the kernel runs no such programs (before 5.12).
     each_task: Option<EachTask>,
-    made_for: MadeFor,
+    layout: Layout,
+    target: OffCpuTarget,
+    /// Shorter waits are added up, ns.
+    least_ns: u64,
+    /// The number of the tracepoint of execs.
+    exec: u32,
 }
 
 /// Programs that look at each task.
@@ -252,17 +257,6 @@ struct EachTask {
     /// Marks what has a CPU.
     mark: Program,
     under_way: Program,
-}
-
-/// What programs are made for.
-#[derive(Clone, Copy, Debug)]
-struct MadeFor {
-    layout: Layout,
-    target: OffCpuTarget,
-    /// Shorter waits are added up, ns.
-    least_ns: u64,
-    /// The number of the tracepoint of execs.
-    exec: u32,
 }
 
 impl OffCpuProbe {
@@ -288,11 +282,10 @@ impl OffCpuProbe {
         let layout = Layout::new(&btf, arguments).ok_or(undescribed)?;
         let no_room = |errno| format!("the kernel gives no room for what the programs need: {errno}");
         let maps = Maps::new(cpus, most_tasks(target)).map_err(no_room)?;
-        let made_for = MadeFor { layout, target, least_ns, exec };
-        let mut probe = Self { maps, attached: Vec::new(), each_task: None, made_for };
+        let mut probe = Self { maps, attached: Vec::new(), each_task: None, layout, target, least_ns, exec };
         if probe.attach("pmux_switch", switch, |programs| programs.switch()).is_err() {
             // Then the kernel walks the stacks of programs.
-            probe.made_for.layout = layout.without_registers();
+            probe.layout = layout.without_registers();
             probe.attach("pmux_switch", switch, |programs| programs.switch())?;
         }
         probe.attach("pmux_waking", waking, |programs| programs.waking())?;
@@ -318,7 +311,7 @@ impl OffCpuProbe {
         kind: ProgramKind,
         assemble: &dyn for<'m> Fn(&Programs<'m>) -> Option<Bytecode<'m>>,
     ) -> Result<Program, String> {
-        let MadeFor { layout, target, least_ns, .. } = self.made_for;
+        let (layout, target, least_ns) = (self.layout, self.target, self.least_ns);
         let code = assemble(&Programs { maps: &self.maps, layout, target, least_ns });
         let code = code.ok_or("a program can't be assembled")?;
         Program::load(kind, &code, name).map_err(|error| error.to_string())
@@ -340,7 +333,7 @@ impl OffCpuProbe {
     /// # Errors
     /// Why not, as a clause.
     pub fn enable_on_exec(&mut self, pid: u32) -> Result<(), String> {
-        self.attach("pmux_exec", self.made_for.exec, |programs| programs.exec(pid))
+        self.attach("pmux_exec", self.exec, |programs| programs.exec(pid))
     }
 
     /// Follows a process or a thread, as [`OffCpuTarget`] says.

@@ -16,7 +16,7 @@
 //! words. What the one that wakes it reads of the other's may be old: then it takes the task for one that has not left, and writes no record.
 
 use super::{Control, Maps, OffCpuTarget, Place, TASK_BYTES};
-use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Reg, Size};
+use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Map, Reg, Size};
 use crate::btf::Btf;
 
 /// Where the task's structure has what is needed, and how the tracepoint of switches tells how a task is left.
@@ -128,7 +128,7 @@ pub(super) const HAS_CPU: i32 = -1;
 
 // What stands where on the stack, below R10.
 const KEY: i16 = -8;
-pub(super) const ZERO: i16 = -12;
+const ZERO: i16 = -12;
 const ID: i16 = -16;
 /// How many waits, for what was waited, for a CPU, how many of them had no room: what is added up of waits that are not written.
 const SUM: i16 = -48;
@@ -204,8 +204,7 @@ impl<'m> Programs<'m> {
         asm.jump_if(Reg::R2, Compare::Less, Reg::R3, end).store(Size::Double, Reg::R10, SUM, Reg::R1);
         self.task(asm, Reg::R2);
         asm.store(Size::Double, Reg::R10, SUM + 8, Reg::R2);
-        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.wake);
-        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R9, Reg::R0);
+        only_value(asm, &self.maps.wake, end).set(Reg::R9, Reg::R0);
         asm.load(Size::Double, Reg::R1, Reg::R10, SUM).store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R1);
         asm.store(Size::Double, Reg::R9, Place::WOKEN_AT, Reg::R8).store(Size::Double, Reg::R9, Place::CAME_AT, 0);
         asm.call(Helper::GetCurrentTaskBtf).set(Reg::R7, Reg::R0).store(Size::Word, Reg::R9, Place::USER_BYTES, 0);
@@ -251,7 +250,7 @@ impl<'m> Programs<'m> {
         let mut code = Assembler::new();
         let asm = &mut code;
         asm.load(Size::Double, Reg::R7, Reg::R1, 0).store(Size::Double, Reg::R10, TASK_KEY, Reg::R7);
-        asm.set_map(Reg::R1, &self.maps.tasks).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, i32::from(TASK_KEY));
+        asm.set_map(Reg::R1, &self.maps.tasks).stack(Reg::R2, TASK_KEY);
         asm.call(Helper::MapDelete).set(Reg::R0, 0).exit();
         code.finish()
     }
@@ -263,8 +262,7 @@ impl<'m> Programs<'m> {
         let end = asm.label();
         asm.load(Size::Double, Reg::R7, Reg::R1, 0).load(Size::Word, Reg::R1, Reg::R7, self.layout.tgid);
         asm.jump_if(Reg::R1, Compare::Unequal, pid.cast_signed(), end);
-        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
-        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R6, Reg::R0);
+        only_value(asm, &self.maps.control, end).set(Reg::R6, Reg::R0);
         // Once: what it executes later, and what is switched off, stays as it is.
         asm.load(Size::Double, Reg::R1, Reg::R6, Control::EXECUTED).jump_if(Reg::R1, Compare::Unequal, 0, end);
         asm.call(Helper::KtimeGetNs).store(Size::Double, Reg::R6, Control::SINCE, Reg::R0);
@@ -281,8 +279,7 @@ impl<'m> Programs<'m> {
 
     /// `R0` = since when waits are recorded, ns; 0: they are not.
     fn control(&self, asm: &mut Assembler<'m>, end: Label) {
-        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
-        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end);
+        only_value(asm, &self.maps.control, end);
         asm.load(Size::Double, Reg::R0, Reg::R0, Control::SINCE);
     }
 
@@ -295,16 +292,14 @@ impl<'m> Programs<'m> {
 
     /// `R0` = the value of the task in `R7`, or 0.
     fn find(&self, asm: &mut Assembler<'m>) {
-        asm.store(Size::Double, Reg::R10, TASK_KEY, Reg::R7).set_map(Reg::R1, &self.maps.tasks);
-        look_up(asm, TASK_KEY);
+        asm.store(Size::Double, Reg::R10, TASK_KEY, Reg::R7).look_up(&self.maps.tasks, TASK_KEY);
     }
 
     /// `R0` = the value of the task in `R7`, which has none: one that says nothing. Where there is no room, it is counted.
     fn make(&self, asm: &mut Assembler<'m>, other: Label) {
         let (no_room, made) = (asm.label(), asm.label());
-        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.nothing);
-        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, no_room).set(Reg::R3, Reg::R0);
-        asm.set_map(Reg::R1, &self.maps.tasks).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, i32::from(TASK_KEY));
+        only_value(asm, &self.maps.nothing, no_room).set(Reg::R3, Reg::R0);
+        asm.set_map(Reg::R1, &self.maps.tasks).stack(Reg::R2, TASK_KEY);
         // Another CPU may have made it.
         asm.set(Reg::R4, NEW).call(Helper::MapUpdate);
         self.find(asm);
@@ -325,8 +320,7 @@ impl<'m> Programs<'m> {
         asm.jump_if(Reg::R0, Compare::Unequal, 0, there);
         if let Some(id) = id {
             asm.load(Size::Word, Reg::R1, Reg::R7, id).store(Size::Word, Reg::R10, ID, Reg::R1);
-            asm.set_map(Reg::R1, &self.maps.targets);
-            look_up(asm, ID).jump_if(Reg::R0, Compare::Equal, 0, other);
+            asm.look_up(&self.maps.targets, ID).jump_if(Reg::R0, Compare::Equal, 0, other);
         }
         self.make(asm, other);
         asm.place(there).set(Reg::R9, Reg::R0);
@@ -407,8 +401,7 @@ impl<'m> Programs<'m> {
         asm.store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R2);
         self.registers_of_next(asm);
         // Unless there was no room for it when it left.
-        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
-        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end);
+        only_value(asm, &self.maps.control, end);
         asm.load(Size::Double, Reg::R1, Reg::R0, Control::NO_ROOM).jump_if(Reg::R1, Compare::Unequal, 0, no_room);
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT);
         asm.place(left).store(Size::Double, Reg::R9, Place::CAME_AT, Reg::R8);
@@ -442,8 +435,7 @@ impl<'m> Programs<'m> {
     /// One more of what is missing; `R0` to `R5` are lost.
     fn miss(&self, asm: &mut Assembler<'m>, which: i16) {
         let none = asm.label();
-        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
-        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, none);
+        only_value(asm, &self.maps.control, none);
         asm.set(Reg::R1, 1).atomic_add(Reg::R0, which, Reg::R1).place(none);
     }
 
@@ -494,14 +486,13 @@ impl<'m> Programs<'m> {
         asm.store(Size::Double, Reg::R10, SUM, 1).store(Size::Double, Reg::R10, SUM + 8, Reg::R3);
         asm.store(Size::Double, Reg::R10, SUM + 16, Reg::R4);
         self.task(asm, Reg::R2);
-        asm.store(Size::Double, Reg::R10, KEY, Reg::R2).set_map(Reg::R1, &self.maps.sums);
-        look_up(asm, KEY).jump_if(Reg::R0, Compare::Unequal, 0, known);
-        asm.set_map(Reg::R1, &self.maps.sums).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, i32::from(KEY));
-        asm.set(Reg::R3, Reg::R10).alu(Alu::Add, Reg::R3, i32::from(SUM)).set(Reg::R4, NEW).call(Helper::MapUpdate);
+        asm.store(Size::Double, Reg::R10, KEY, Reg::R2).look_up(&self.maps.sums, KEY);
+        asm.jump_if(Reg::R0, Compare::Unequal, 0, known).set_map(Reg::R1, &self.maps.sums);
+        asm.stack(Reg::R2, KEY).stack(Reg::R3, SUM).set(Reg::R4, NEW).call(Helper::MapUpdate);
         asm.jump_if(Reg::R0, Compare::Equal, 0, done);
         // There is no room for it.
-        asm.store(Size::Double, Reg::R10, KEY, 0).set_map(Reg::R1, &self.maps.sums);
-        look_up(asm, KEY).jump_if(Reg::R0, Compare::Equal, 0, done);
+        asm.store(Size::Double, Reg::R10, KEY, 0).look_up(&self.maps.sums, KEY);
+        asm.jump_if(Reg::R0, Compare::Equal, 0, done);
         asm.place(known);
         for at in [0, 8, 16, 24] {
             asm.load(Size::Double, Reg::R1, Reg::R10, SUM + at).atomic_add(Reg::R0, at, Reg::R1);
@@ -534,7 +525,7 @@ fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
     for at in (8..Place::USER_BYTES_MOST as i16).step_by(8) {
         asm.jump_if(Reg::R7, Compare::Less, Reg::R6, end).set(Reg::R1, Reg::R7).alu(Alu::Sub, Reg::R1, Reg::R6);
         asm.jump_if(Reg::R1, Compare::Greater, LARGEST_FRAME, end);
-        asm.set(Reg::R1, Reg::R10).alu(Alu::Add, Reg::R1, i32::from(FRAME)).set(Reg::R2, 16).set(Reg::R3, Reg::R7);
+        asm.stack(Reg::R1, FRAME).set(Reg::R2, 16).set(Reg::R3, Reg::R7);
         asm.call(Helper::ProbeReadUser).jump_if(Reg::R0, Compare::Unequal, 0, end);
         asm.load(Size::Double, Reg::R1, Reg::R10, FRAME + 8).jump_if(Reg::R1, Compare::Equal, 0, end);
         asm.store(Size::Double, Reg::R9, Place::STACKS + at, Reg::R1).set(Reg::R8, i32::from(at) + 8);
@@ -544,9 +535,9 @@ fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
     asm.load(Size::Double, Reg::R6, Reg::R10, CONTEXT).load(Size::Double, Reg::R8, Reg::R10, NOW);
 }
 
-/// `R0` = the value of the key on the stack, in the map that is `R1`.
-pub(super) fn look_up<'a, 'm>(asm: &'a mut Assembler<'m>, key: i16) -> &'a mut Assembler<'m> {
-    asm.set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, i32::from(key)).call(Helper::MapLookup)
+/// `R0` = the address of a map's only value; jumps where there is none.
+pub(super) fn only_value<'a, 'm>(asm: &'a mut Assembler<'m>, map: &'m Map, none: Label) -> &'a mut Assembler<'m> {
+    asm.store(Size::Word, Reg::R10, ZERO, 0).look_up(map, ZERO).jump_if(Reg::R0, Compare::Equal, 0, none)
 }
 
 const _: () = assert!(TASK_BYTES == Place::STACKS as u32 + (Place::USER_BYTES_MOST + Place::KERNEL_BYTES_MOST) as u32);

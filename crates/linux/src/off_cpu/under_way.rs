@@ -9,7 +9,7 @@
 //! **Invariant:** nothing is written into what is kept of a task, but that it has a CPU, or sleeps, and that only where it has not come or left
 //! since.
 
-use super::program::{DEAD, HAS_CPU, Programs, ZERO, look_up};
+use super::program::{DEAD, HAS_CPU, Programs, only_value};
 use super::{Control, OffCpuRecord, Place, TASK_BYTES, Wait, words};
 use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Reg, Size};
 
@@ -100,7 +100,7 @@ impl<'m> Programs<'m> {
         self.each_task(asm, end);
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, HAS_CPU, end);
         asm.store(Size::Double, Reg::R10, VALUE, Reg::R9);
-        self.scratch(asm, end);
+        only_value(asm, &self.maps.scratch, end).set(Reg::R9, Reg::R0);
         asm.set(Reg::R1, Reg::R9).set(Reg::R2, TASK_BYTES.cast_signed()).load(Size::Double, Reg::R3, Reg::R10, VALUE);
         asm.call(Helper::ProbeReadKernel).load(Size::Double, Reg::R2, Reg::R10, VALUE);
         // It may have come, and left again, meanwhile.
@@ -111,9 +111,8 @@ impl<'m> Programs<'m> {
         asm.load(Size::Word, Reg::R2, Reg::R7, self.layout.state_now).jump_if(Reg::R2, Compare::Common, DEAD, end);
         asm.store(Size::Word, Reg::R9, Place::STATE, Reg::R2);
         // Or there was no room for it when it came.
-        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
-        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end);
-        asm.load(Size::Double, Reg::R1, Reg::R0, Control::NO_ROOM).jump_if(Reg::R1, Compare::Unequal, 0, end);
+        only_value(asm, &self.maps.control, end).load(Size::Double, Reg::R1, Reg::R0, Control::NO_ROOM);
+        asm.jump_if(Reg::R1, Compare::Unequal, 0, end);
         self.registers_of_next(asm);
         asm.jump(asleep).place(seen);
         // Of what was woken before it had left, and sleeps, the mark is an old one.
@@ -149,12 +148,6 @@ impl<'m> Programs<'m> {
         asm.store(Size::Double, Reg::R10, SEQUENCE, Reg::R1).set(Reg::R8, 0);
         self.user_task(asm, other);
         self.value(asm, other);
-    }
-
-    /// `R9` = where a program that runs for each task makes a value.
-    fn scratch(&self, asm: &mut Assembler<'m>, none: Label) {
-        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.scratch);
-        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, none).set(Reg::R9, Reg::R0);
     }
 }
 

@@ -14,7 +14,7 @@
 //! Source: `inherit_event` and `perf_uprobe_event_init` (kernel/events/core.c, Linux 6.18), `Documentation/trace/uprobetracer.rst`.
 
 use super::{AT_RETURN, ProbePmu, path_at};
-use crate::procfs::Proc;
+use crate::procfs::{Proc, own_namespace};
 use crate::sys::{self, Errno};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use std::collections::HashMap;
@@ -171,12 +171,7 @@ fn name_of(line: &str) -> Option<&str> {
 fn maker() -> Option<String> {
     let pid = std::process::id();
     let start = Proc::system().stat(i32::try_from(pid).ok()?).ok()?.start_ticks;
-    Some(format!("p{}_{pid}_{start}", pid_namespace()?))
-}
-
-fn pid_namespace() -> Option<u64> {
-    let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
-    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+    Some(format!("p{}_{pid}_{start}", own_namespace("pid")?))
 }
 
 /// Whether a name was made by a process of this namespace that is no more.
@@ -190,7 +185,7 @@ fn is_orphan(name: &str) -> bool {
         Ok(stat) => stat.start_ticks == start,
         Err(error) => !matches!(error, crate::procfs::ProcError::Gone { .. }),
     };
-    pid_namespace() == Some(namespace) && !lives()
+    own_namespace("pid") == Some(namespace) && !lives()
 }
 
 /// A place as tracefs names it.

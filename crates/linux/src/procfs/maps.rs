@@ -295,9 +295,20 @@ mod tests {
         assert_eq!(vdso.backing, Backing::Special("[vdso]".into()));
         let heap = Mapping::parse(b"1000-2000 rw-p 00000000 00:00 0 ").unwrap();
         assert_eq!(heap.backing, Backing::Anonymous);
+        assert_eq!(heap.rights, MappingPerms { read: true, write: true, execute: false });
+        let guard = Mapping::parse(b"1000-2000 ---p 00000000 00:00 0 ").unwrap();
+        assert_eq!(guard.rights, MappingPerms::default());
         let odd = Mapping::parse(br"1000-2000 r--p 00000000 00:01 9    /a\012b\134").unwrap();
         assert_eq!(odd.file().unwrap().path.to_str().unwrap(), "/a\nb\\134");
-        for broken in [&b""[..], b"x", b"2000-1000 r--p 0 0:0 0", b"1-2 r", b"1-2 rw-p 0 00 0", b"1-2 rw-p 0 00:00 x"] {
+        for broken in [
+            &b""[..],
+            b"x",
+            b"zz-10 r--p 0 0:0 0",
+            b"2000-1000 r--p 0 0:0 0",
+            b"1-2 r",
+            b"1-2 rw-p 0 00 0",
+            b"1-2 rw-p 0 00:00 x",
+        ] {
             assert_eq!(Mapping::parse(broken), None, "{}", String::from_utf8_lossy(broken));
         }
     }

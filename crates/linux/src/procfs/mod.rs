@@ -25,6 +25,7 @@ pub use machine::{CpuTimes, Faults, MachineStat};
 pub use maps::{Backing, MappedFile, Mapping, MappingPerms, Presence};
 pub use stat::Stat;
 pub use status::{Ids, SeccompMode, Status};
+pub(crate) use tasks::own_namespace;
 
 /// The number of clock ticks a second that every current architecture reports, used where the kernel does not say.
 const USUAL_TICKS_PER_SECOND: u64 = 100;

@@ -59,8 +59,6 @@ pub struct Status {
     pub parent: i32,
     /// Whether it has exited, and is still there for its parent or for its other threads (states `Z` and `X`).
     pub has_exited: bool,
-    /// The effective user.
-    pub effective_uid: u32,
     /// Its users.
     pub users: Ids,
     /// Its groups, supplementary ones left out.
@@ -102,11 +100,8 @@ impl Status {
                 "Tgid" => process = rest.trim().parse().ok(),
                 "PPid" => status.parent = rest.trim().parse().unwrap_or(0),
                 "State" => status.has_exited = matches!(rest.trim().chars().next(), Some('Z' | 'X')),
-                "Uid" => {
-                    // Real, effective, saved, file system.
-                    status.users = Ids::parse(rest)?;
-                    status.effective_uid = status.users.effective;
-                }
+                // Real, effective, saved, file system.
+                "Uid" => status.users = Ids::parse(rest)?,
                 "Gid" => status.groups = Ids::parse(rest)?,
                 "Groups" => {
                     status.further_groups =

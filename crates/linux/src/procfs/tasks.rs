@@ -198,6 +198,11 @@ impl Proc {
     }
 }
 
+/// In which namespace of a kind this process is: as [`Proc::namespace`].
+pub(crate) fn own_namespace(kind: &str) -> Option<u64> {
+    std::fs::metadata(format!("/proc/self/ns/{kind}")).ok().map(|file| file.ino())
+}
+
 fn numbers(entries: ReadDir) -> Vec<i32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }

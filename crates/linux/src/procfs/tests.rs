@@ -62,7 +62,7 @@ fn status_reads_what_is_there_and_leaves_the_rest_open() {
     let text = "Name:\tx: y\nTgid:\t42\nPid:\t43\nPPid:\t1\nUid:\t1000\t0\t0\t0\nVmHWM:\t   17 kB\nCapEff:\t0000004000000000\n\
                 Seccomp:\t2\nvoluntary_ctxt_switches:\t3\nnonvoluntary_ctxt_switches:\t4\n";
     let status = Status::parse(text).unwrap();
-    assert_eq!((status.process, status.parent, status.effective_uid), (42, 1, 0));
+    assert_eq!((status.process, status.parent, status.users.effective), (42, 1, 0));
     assert_eq!(status.effective_capabilities, 1 << 38);
     assert_eq!(status.seccomp, SeccompMode::Filter);
     assert_eq!(status.switches(), Some(7));

@@ -2,6 +2,7 @@
 
 use super::backward::{BackwardSource, Copied};
 use super::{BackwardRing, Corruption, Excerpt, Ring, RingError, Writers};
+use crate::host::bytes_of;
 use crate::sys::{Errno, perf};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Wakeup, sw};
 use pmux_abi::record::{Record, RecordKind, SampleLayout, decode_record};
@@ -247,9 +248,7 @@ fn names(full: AttrFlags) -> Option<(OwnedFd, SampleLayout)> {
         wakeup: Wakeup::Bytes(0),
         ..Attr::default()
     };
-    let mut bytes = [0; Attr::MAX_SIZE];
-    let size = attr.encode(&mut bytes);
-    Some((super::tests::opened(&bytes[..size])?, SampleLayout::new(&attr)))
+    Some((super::tests::opened(&bytes_of(&attr))?, SampleLayout::new(&attr)))
 }
 
 /// The number that a record names this thread by.

@@ -526,10 +526,8 @@ mod tests {
         let (one, _other) = Channel::pair().unwrap();
         let peer = one.peer().unwrap();
         assert_eq!(peer.pid, std::process::id().cast_signed());
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned();
-        let numbers = |name: &str| line(name).split_whitespace().map(|n| n.parse().unwrap()).collect::<Vec<u32>>();
-        assert_eq!((peer.uid, peer.gid), (numbers("Uid:")[1], numbers("Gid:")[1]));
-        assert_eq!(peer.groups, numbers("Groups:"));
+        let status = crate::procfs::Proc::system().own_status().unwrap();
+        assert_eq!((peer.uid, peer.gid), (status.users.effective, status.groups.effective));
+        assert_eq!(peer.groups, status.further_groups);
     }
 }

@@ -101,9 +101,8 @@ mod tests {
         }
     }
 
-    fn state(pid: i32) -> Option<String> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Some(stat.rsplit(") ").next()?.split(' ').next()?.to_owned())
+    fn state(pid: i32) -> char {
+        crate::procfs::Proc::system().stat(pid).unwrap().state
     }
 
     fn files(pid: i32) -> usize {
@@ -132,7 +131,7 @@ mod tests {
                 eventually("it has the file", || files(pid) == 2);
                 sys::kill(pid, libc::SIGSTOP).unwrap();
                 stopped.0.push(pid);
-                eventually("it is stopped", || state(pid).unwrap() == "T");
+                eventually("it is stopped", || state(pid) == 'T');
             }
             drop(writer);
             holders.closed();
@@ -164,7 +163,7 @@ mod tests {
         holders.give_up(writer.as_fd());
         let pid = holders.taking.as_ref().unwrap().0;
         sys::kill(pid, libc::SIGKILL).unwrap();
-        eventually("it is dead", || state(pid).unwrap() == "Z");
+        eventually("it is dead", || state(pid) == 'Z');
         holders.give_up(writer.as_fd());
         drop(writer);
         assert!(holders.waiting.is_empty());

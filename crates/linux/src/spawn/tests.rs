@@ -302,12 +302,9 @@ fn role_dying_parent() {
 #[test]
 fn a_child_whose_parent_dies_exits_by_itself() {
     let text = in_own_process("dying_parent", "");
-    let pid = text.lines().find_map(|line| line.strip_prefix("child=")).unwrap();
-    let gone = || match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // There may be no process to reap it.
-        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
-        Err(_) => true,
-    };
+    let pid = text.lines().find_map(|line| line.strip_prefix("child=")).unwrap().parse().unwrap();
+    // There may be no process to reap it.
+    let gone = || crate::procfs::Proc::system().stat(pid).map_or(true, |stat| stat.is_zombie());
     let patience = Instant::now() + Duration::from_secs(60);
     while !gone() {
         assert!(Instant::now() < patience, "{pid} still waits at its gate");

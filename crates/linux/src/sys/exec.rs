@@ -248,12 +248,7 @@ fn looks_like_text(path: &CStr) -> bool {
 /// different: Rust's runtime ignores it before `main`, and no code can tell any more what it was before.
 fn reset_handlers() {
     for signal in 1..=64 {
-        // SAFETY: (1) `sigaction` is plain data: all zeroes is a value of it.
-        let mut action: libc::sigaction = unsafe { mem::zeroed() };
-        // SAFETY: (1) `action` is writable; a null new action only asks. Numbers that have no signal are refused.
-        if unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } != 0 {
-            continue;
-        }
+        let Ok(mut action) = signal::action(signal) else { continue };
         let ignored = action.sa_sigaction == libc::SIG_IGN && signal != libc::SIGPIPE;
         if action.sa_sigaction == libc::SIG_DFL || ignored {
             continue;

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
+use super::signal::action;
 use super::{Errno, check, check_size, descriptor, uninterrupted};
 
 /// What a command used, as the kernel's own books say. Source: `getrusage(2)`.
@@ -184,11 +185,9 @@ pub(super) fn die_with_parent() {
 
 /// Makes sure that ended children can be reaped: a process that was started with `SIGCHLD` ignored has none to reap.
 pub(crate) fn stop_ignoring_children() {
-    // SAFETY: (1) `sigaction` is plain data: all zeroes is a value of it. (2) A null new action only asks.
-    let mut now: libc::sigaction = unsafe { mem::zeroed() };
-    // SAFETY: (1) `now` is writable; a null new action only asks.
-    let asked = unsafe { libc::sigaction(libc::SIGCHLD, ptr::null(), &raw mut now) };
-    if asked == 0 && now.sa_sigaction == libc::SIG_IGN {
+    if let Ok(mut now) = action(libc::SIGCHLD)
+        && now.sa_sigaction == libc::SIG_IGN
+    {
         now.sa_sigaction = libc::SIG_DFL;
         // SAFETY: (1) `now` is a valid action; the default one runs no code of ours.
         unsafe { libc::sigaction(libc::SIGCHLD, &raw const now, ptr::null_mut()) };

@@ -172,7 +172,10 @@ pub(super) fn is_ignored(signal: i32) -> bool {
     u32::try_from(signal).is_ok_and(|signal| IGNORED.load(Ordering::Acquire).checked_shr(signal).unwrap_or(0) & 1 == 1)
 }
 
-fn action(signal: i32) -> Result<libc::sigaction, Errno> {
+/// What a signal does now. Async-signal-safe.
+///
+/// Errors: `EINVAL` for numbers that have no signal.
+pub(super) fn action(signal: i32) -> Result<libc::sigaction, Errno> {
     // SAFETY: (1) `sigaction` is plain data: all zeroes is a value of it.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     // SAFETY: (1) `action` is writable; a null new action only asks.

@@ -287,19 +287,9 @@ pub(crate) fn pass_credentials(socket: BorrowedFd<'_>) -> Result<(), Errno> {
 
 /// Who connected: the process, the user and the group that it had then.
 pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> Result<(i32, u32, u32), Errno> {
-    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut length = size_of_val(&who) as libc::socklen_t;
-    // SAFETY: (1) `who` is writable for `length`, which is writable too. (2) The borrow keeps the descriptor open.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut who).cast(),
-            &raw mut length,
-        )
-    })?;
-    if length as usize == size_of_val(&who) { Ok((who.pid, who.uid, who.gid)) } else { Err(Errno::EINVAL) }
+    let who = option_bytes(socket, libc::SO_PEERCRED)?;
+    let &[pid, user, group] = who.as_chunks::<4>().0 else { return Err(Errno::EINVAL) };
+    Ok((i32::from_ne_bytes(pid), u32::from_ne_bytes(user), u32::from_ne_bytes(group)))
 }
 
 /// What a socket knows, of a length that is not known beforehand.

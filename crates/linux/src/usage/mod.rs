@@ -17,9 +17,8 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 
 use crate::cgroup::CgroupError;
 use crate::procfs::ProcError;
-use crate::spawn::Usage;
 
-pub use source::{Origin, UsageSource, UsageTarget};
+pub use source::{UsageSource, UsageTarget};
 
 /// A quantity that the kernel accounts for without any event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -92,42 +91,6 @@ impl UsageKind {
     #[must_use]
     pub fn is_clock(self) -> bool {
         matches!(self, Self::TaskClock | Self::CpuClock | Self::UserTime | Self::SystemTime | Self::DurationTime)
-    }
-}
-
-/// The last word of `wait4` on a command: its whole tree of children that were waited for, itself included.
-///
-/// Source: `getrusage(2)`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct FinalUsage {
-    /// CPU time in user mode, ns.
-    pub user_ns: u64,
-    /// CPU time in the kernel, ns.
-    pub system_ns: u64,
-    /// Faults served without reading from a device.
-    pub minor: u64,
-    /// Faults that had to read from a device.
-    pub major: u64,
-    /// Context switches of own will.
-    pub voluntary: u64,
-    /// Context switches against it.
-    pub involuntary: u64,
-    /// The most memory that one process of the tree held, bytes.
-    pub max_rss_bytes: u64,
-}
-
-impl From<Usage> for FinalUsage {
-    fn from(usage: Usage) -> Self {
-        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Self {
-            user_ns: nanos(usage.user),
-            system_ns: nanos(usage.system),
-            minor: usage.minor_faults,
-            major: usage.major_faults,
-            voluntary: usage.voluntary_switches,
-            involuntary: usage.involuntary_switches,
-            max_rss_bytes: usage.max_rss_kib.saturating_mul(1024),
-        }
     }
 }
 

@@ -1,91 +1,41 @@
-//! The targets that are no command: processes, threads, the machine, CPUs, a cgroup.
+//! The targets that are no command: a process, a thread, the machine, a CPU, a cgroup.
 //!
-//! **Invariant:** a target that has ended keeps its last value.
-
-use std::collections::BTreeMap;
+//! **Invariant:** a process or a thread that has ended keeps its last value.
 
 use super::tally::Tally;
 use super::tree::{Process, UsageReader};
 use crate::cgroup::{Cgroup, CgroupError};
-use crate::cpus::CpuList;
 use crate::procfs::{CpuTimes, ProcError};
 
-/// Processes, each with all its threads and without its children.
-#[derive(Debug)]
-pub(super) struct Processes {
-    pids: Vec<i32>,
-    known: BTreeMap<i32, Process>,
-    ended: BTreeMap<i32, Tally>,
+/// A process with all its threads and without its children, given its last reading. `pid` becomes `None` when it has ended: the number may
+/// be another's then.
+pub(super) fn process(pid: &mut Option<i32>, last: &mut Process, reader: &UsageReader) -> Result<Tally, ProcError> {
+    if let Some(number) = *pid {
+        match reader.process(number, Some(last)) {
+            Ok(now) if now.start_ticks == last.start_ticks => *last = now,
+            Ok(_) | Err(ProcError::Gone { .. }) => *pid = None,
+            Err(error) => return Err(error),
+        }
+    }
+    // What has no memory, as a thread of the kernel, has a peak of 0.
+    Ok(Tally::ZERO.plus(&last.own))
 }
 
-impl Processes {
-    /// Takes the processes as they are now.
-    pub(super) fn new(pids: &[i32], reader: &UsageReader) -> Result<Self, ProcError> {
-        let mut known = BTreeMap::new();
-        for &pid in pids {
-            known.insert(pid, reader.process(pid, None)?);
+/// A thread, given when it began and what it had used by the last reading. `tid` is as the number in [`process`].
+pub(super) fn thread(
+    tid: &mut Option<i32>,
+    (start_ticks, last): &mut (u64, Tally),
+    reader: &UsageReader,
+) -> Result<Tally, ProcError> {
+    if let Some(number) = *tid {
+        match reader.thread(number) {
+            // Files are read one after another, so the last of them may find the thread gone.
+            Ok((start, now)) if start == *start_ticks => *last = last.at_least(&now),
+            Ok(_) | Err(ProcError::Gone { .. }) => *tid = None,
+            Err(error) => return Err(error),
         }
-        let pids = known.keys().copied().collect();
-        Ok(Self { pids, known, ended: BTreeMap::new() })
     }
-
-    pub(super) fn read(&mut self, reader: &UsageReader) -> Result<Tally, ProcError> {
-        for pid in &self.pids {
-            let Some(earlier) = self.known.get(pid) else { continue };
-            match reader.process(*pid, Some(earlier)) {
-                Ok(now) if now.start_ticks == earlier.start_ticks => {
-                    self.known.insert(*pid, now);
-                }
-                Ok(_) | Err(ProcError::Gone { .. }) => {
-                    self.ended.insert(*pid, earlier.own);
-                    self.known.remove(pid);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let living = self.known.values().fold(Tally::ZERO, |sum, process| sum.plus(&process.own));
-        Ok(self.ended.values().fold(living, |sum, tally| sum.plus(tally)))
-    }
-}
-
-/// Whether a thread was still there when it was read last.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ThreadState {
-    Lives,
-    Ended,
-}
-
-#[derive(Debug)]
-pub(super) struct Threads {
-    /// By number: when it began, its last value, and whether it is still there.
-    known: BTreeMap<i32, (u64, Tally, ThreadState)>,
-}
-
-impl Threads {
-    /// Takes the threads as they are now.
-    pub(super) fn new(tids: &[i32], reader: &UsageReader) -> Result<Self, ProcError> {
-        let mut known = BTreeMap::new();
-        for &tid in tids {
-            let (start_ticks, tally) = reader.thread(tid)?;
-            known.insert(tid, (start_ticks, tally, ThreadState::Lives));
-        }
-        Ok(Self { known })
-    }
-
-    pub(super) fn read(&mut self, reader: &UsageReader) -> Result<Tally, ProcError> {
-        for (&tid, (start_ticks, last, state)) in &mut self.known {
-            if *state == ThreadState::Ended {
-                continue;
-            }
-            match reader.thread(tid) {
-                // Files are read one after another, so the last of them may find the thread gone.
-                Ok((start, tally)) if start == *start_ticks => *last = last.at_least(&tally),
-                Ok(_) | Err(ProcError::Gone { .. }) => *state = ThreadState::Ended,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(self.known.values().fold(Tally::ZERO, |sum, (_, tally, _)| sum.plus(tally)))
-    }
+    Ok(Tally::ZERO.plus(last))
 }
 
 pub(super) fn machine(reader: &UsageReader) -> Result<Tally, ProcError> {
@@ -104,32 +54,9 @@ pub(super) fn machine(reader: &UsageReader) -> Result<Tally, ProcError> {
     })
 }
 
-/// Some CPUs. One that goes offline keeps its last times.
-#[derive(Debug)]
-pub(super) struct CpuSet {
-    cpus: CpuList,
-    last: BTreeMap<u32, Tally>,
-}
-
-impl CpuSet {
-    pub(super) fn new(cpus: CpuList) -> Self {
-        Self { cpus, last: BTreeMap::new() }
-    }
-
-    pub(super) fn read(&mut self, reader: &UsageReader) -> Result<Tally, ProcError> {
-        let stat = reader.proc.machine()?;
-        for cpu in self.cpus.iter() {
-            if let Some(now) = stat.cpu(cpu) {
-                self.last.insert(cpu, times(reader, now));
-            }
-        }
-        if self.last.is_empty() {
-            return Ok(Tally::default());
-        }
-        // The machine's faults and switches cannot be told apart by CPU.
-        let none = Tally { cpu_ns: Some(0), user_ns: Some(0), system_ns: Some(0), ..Tally::default() };
-        Ok(self.last.values().fold(none, |sum, tally| sum.plus(tally)))
-    }
+/// A CPU: nothing is known while it is offline. The machine's faults and switches cannot be told apart by CPU.
+pub(super) fn cpu(cpu: u32, reader: &UsageReader) -> Result<Tally, ProcError> {
+    Ok(reader.proc.machine()?.cpu(cpu).map_or_else(Tally::default, |now| times(reader, now)))
 }
 
 fn times(reader: &UsageReader, cpu: &CpuTimes) -> Tally {

@@ -5,48 +5,39 @@
 
 use std::time::Instant;
 
-use super::others::{self, CpuSet, Processes, Threads};
+use super::others;
 use super::tally::Tally;
-use super::tree::{Tree, UsageReader};
-use super::{FinalUsage, UsageError, UsageKind};
+use super::tree::{Process, Tree, UsageReader};
+use super::{UsageError, UsageKind};
 use crate::cgroup::Cgroup;
-use crate::cpus::CpuList;
 use crate::procfs::{Proc, ProcError};
+use crate::spawn::Usage;
 
 /// Whose usage is wanted.
 #[derive(Debug)]
 pub enum UsageTarget {
     /// A child of ours, with everything that it starts.
     Command(i32),
-    /// Processes with all their threads, without their children: `/proc` cannot tell later children from earlier ones.
-    Processes(Vec<i32>),
-    /// Single threads.
-    Threads(Vec<i32>),
+    /// A process with all its threads, without its children: `/proc` cannot tell later children from earlier ones.
+    Process(i32),
+    /// A thread alone.
+    Thread(i32),
     /// Everything.
     Machine,
-    /// Some CPUs.
-    Cpus(CpuList),
+    /// A CPU.
+    Cpu(u32),
     /// A cgroup with all below it.
     Cgroup(Cgroup),
 }
 
-/// Where the values begin.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Origin {
-    /// With the target itself.
-    Birth,
-    /// With the opening of the source: it starts at 0. A memory peak is that of the whole life in any case.
-    Now,
-}
-
 #[derive(Debug)]
 enum Target {
-    /// In a box: it is far larger than the others.
+    /// In a box, as [`Target::Process`]: they are far larger than the others.
     Command(Box<Tree>),
-    Processes(Processes),
-    Threads(Threads),
+    Process(Option<i32>, Box<Process>),
+    Thread(Option<i32>, (u64, Tally)),
     Machine,
-    Cpus(CpuSet),
+    Cpu(u32),
     Cgroup(Cgroup),
 }
 
@@ -73,15 +64,23 @@ pub struct UsageSource {
 }
 
 impl UsageSource {
-    /// Starts to follow a target.
+    /// Starts to follow a target from 0; a memory peak is that of the whole life in any case.
     ///
-    /// To leave out what the opener's own copy uses before the command's `exec`, open with [`Origin::Now`] while the
-    /// child is held before it, and say with [`UsageSource::begin`] what that was. Where `/proc` is not mounted, a command
-    /// can still be followed: it has no value before [`UsageSource::retire`].
+    /// To leave out what the opener's own copy uses before the command's `exec`, open it while the child is held before
+    /// it, and say with [`UsageSource::begin`] what that was. Where `/proc` is not mounted, a command can still be
+    /// followed: it has no value before [`UsageSource::retire`].
     ///
     /// # Errors
     /// [`UsageError::Proc`] ([`ProcError::Gone`] for a task that is not there, `Denied`), [`UsageError::Cgroup`].
-    pub fn open(target: UsageTarget, origin: Origin, proc: Proc) -> Result<Self, UsageError> {
+    pub fn open(target: UsageTarget, proc: Proc) -> Result<Self, UsageError> {
+        let mut source = Self::from_birth(target, proc)?;
+        source.start = source.best;
+        source.best = source.start.since(&source.start);
+        Ok(source)
+    }
+
+    /// The same with what the target has used before.
+    pub(super) fn from_birth(target: UsageTarget, proc: Proc) -> Result<Self, UsageError> {
         let reader = UsageReader::new(proc);
         let target = match target {
             // The tree itself takes a missing root for one that has ended.
@@ -89,10 +88,10 @@ impl UsageSource {
                 Ok(_) | Err(ProcError::NotMounted { .. }) => Target::Command(Box::new(Tree::new(pid))),
                 Err(error) => return Err(error.into()),
             },
-            UsageTarget::Processes(pids) => Target::Processes(Processes::new(&pids, &reader)?),
-            UsageTarget::Threads(tids) => Target::Threads(Threads::new(&tids, &reader)?),
+            UsageTarget::Process(pid) => Target::Process(Some(pid), Box::new(reader.process(pid, None)?)),
+            UsageTarget::Thread(tid) => Target::Thread(Some(tid), reader.thread(tid)?),
             UsageTarget::Machine => Target::Machine,
-            UsageTarget::Cpus(cpus) => Target::Cpus(CpuSet::new(cpus)),
+            UsageTarget::Cpu(cpu) => Target::Cpu(cpu),
             UsageTarget::Cgroup(cgroup) => Target::Cgroup(cgroup),
         };
         let mut source = Self {
@@ -104,14 +103,10 @@ impl UsageSource {
             ended_after_ns: None,
             begun: false,
         };
-        let first = match (source.reading(), &source.target) {
-            (Err(UsageError::Proc(ProcError::NotMounted { .. })), Target::Command(_)) => FinalUsage::default().into(),
+        source.best = match (source.reading(), &source.target) {
+            (Err(UsageError::Proc(ProcError::NotMounted { .. })), Target::Command(_)) => Usage::default().into(),
             (reading, _) => reading?,
         };
-        if origin == Origin::Now {
-            source.start = first;
-        }
-        source.best = first.since(&source.start);
         Ok(source)
     }
 
@@ -167,7 +162,7 @@ impl UsageSource {
     /// Takes what the held child had used when it executed the command: values begin there. `/proc` can't be read at that moment.
     ///
     /// Only the first call counts, and only for a [`UsageTarget::Command`].
-    pub fn begin(&mut self, used: FinalUsage) {
+    pub fn begin(&mut self, used: Usage) {
         if self.awaits_exec() {
             self.begun = true;
             self.start = self.start.at_least(&used.into());
@@ -178,7 +173,7 @@ impl UsageSource {
     /// Takes what `wait4` said when the command was reaped: exact from here on, and the time that passed stands still.
     ///
     /// Only the first call counts, and only for a [`UsageTarget::Command`].
-    pub fn retire(&mut self, final_usage: FinalUsage) {
+    pub fn retire(&mut self, final_usage: Usage) {
         let Target::Command(tree) = &mut self.target else { return };
         if tree.is_retired() {
             return;
@@ -202,10 +197,10 @@ impl UsageSource {
         let reader = &self.reader;
         Ok(match &mut self.target {
             Target::Command(tree) => tree.read(reader)?,
-            Target::Processes(processes) => processes.read(reader)?,
-            Target::Threads(threads) => threads.read(reader)?,
+            Target::Process(pid, last) => others::process(pid, last, reader)?,
+            Target::Thread(tid, last) => others::thread(tid, last, reader)?,
             Target::Machine => others::machine(reader)?,
-            Target::Cpus(cpus) => cpus.read(reader)?,
+            Target::Cpu(cpu) => others::cpu(*cpu, reader)?,
             Target::Cgroup(group) => others::cgroup(group)?,
         })
     }

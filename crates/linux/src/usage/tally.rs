@@ -2,7 +2,10 @@
 //!
 //! **Invariant:** unknown stays unknown: a sum with an unknown part is unknown.
 
-use super::{FinalUsage, UsageKind};
+use std::time::Duration;
+
+use super::UsageKind;
+use crate::spawn::Usage;
 
 /// What a target has used. `None` means unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -97,13 +100,14 @@ pub(super) fn times_and_faults((user_ns, system_ns): (u64, u64), (minor, major):
     }
 }
 
-impl From<FinalUsage> for Tally {
-    fn from(usage: FinalUsage) -> Self {
+impl From<Usage> for Tally {
+    fn from(usage: Usage) -> Self {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self {
-            switches: Some(usage.voluntary.saturating_add(usage.involuntary)),
+            switches: Some(usage.voluntary_switches.saturating_add(usage.involuntary_switches)),
             migrations: None,
-            max_rss_bytes: Some(usage.max_rss_bytes),
-            ..times_and_faults((usage.user_ns, usage.system_ns), (usage.minor, usage.major))
+            max_rss_bytes: Some(usage.max_rss_kib.saturating_mul(1024)),
+            ..times_and_faults((nanos(usage.user), nanos(usage.system)), (usage.minor_faults, usage.major_faults))
         }
     }
 }

@@ -3,12 +3,13 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 
 use super::*;
-use crate::cpus::CpuList;
 use crate::procfs::Proc;
+use crate::spawn::Usage;
 
 /// A process of a fabricated tree. Times are ticks of 10 ms.
 #[derive(Clone, Copy, Default)]
@@ -69,7 +70,7 @@ impl FakeTree {
     }
 
     fn open(&self, target: UsageTarget) -> UsageSource {
-        UsageSource::open(target, Origin::Birth, self.proc()).unwrap()
+        UsageSource::from_birth(target, self.proc()).unwrap()
     }
 
     /// A command with one child.
@@ -129,14 +130,14 @@ fn the_last_word_counts_and_the_end_changes_nothing_more() {
     tree.kill(10);
     tree.kill(11);
     assert_eq!(source.read(UsageKind::PageFaults), Ok(140), "before wait4 the last reading stays");
-    let last = FinalUsage {
-        user_ns: 56_001_000,
-        system_ns: 1_000_000,
-        minor: 150,
-        major: 2,
-        voluntary: 12,
-        involuntary: 3,
-        max_rss_bytes: 95 * 1024,
+    let last = Usage {
+        user: Duration::from_nanos(56_001_000),
+        system: Duration::from_millis(1),
+        max_rss_kib: 95,
+        minor_faults: 150,
+        major_faults: 2,
+        voluntary_switches: 12,
+        involuntary_switches: 3,
     };
     source.retire(last);
     let expected = [
@@ -152,7 +153,7 @@ fn the_last_word_counts_and_the_end_changes_nothing_more() {
         assert_eq!(source.read(kind), Ok(value), "{kind:?}");
     }
     let passed = source.read(UsageKind::DurationTime).unwrap();
-    source.retire(FinalUsage { minor: 9999, ..last });
+    source.retire(Usage { minor_faults: 9999, ..last });
     assert_eq!(source.read(UsageKind::MinorFaults), Ok(150), "only the first last word counts");
     assert_eq!(source.read(UsageKind::DurationTime), Ok(passed));
     // Another process gets the number of the command.
@@ -165,7 +166,7 @@ fn a_last_word_without_a_reading_in_between_counts_no_process_twice() {
     let (tree, mut source) = FakeTree::family();
     tree.kill(10);
     tree.kill(11);
-    source.retire(FinalUsage { voluntary: 13, minor: 140, ..FinalUsage::default() });
+    source.retire(Usage { voluntary_switches: 13, minor_faults: 140, ..Usage::default() });
     assert_eq!(source.read(UsageKind::ContextSwitches), Ok(13));
     assert_eq!(source.read(UsageKind::PageFaults), Ok(140));
 }
@@ -177,7 +178,7 @@ fn an_orphan_goes_on_counting() {
     tree.kill(10);
     tree.set(Fake { parent: 1, minor: 60, ..CHILD }, &[12]);
     tree.set(Fake { pid: 12, parent: 11, minor: 8, start: 9, ..CHILD }, &[]);
-    source.retire(FinalUsage { minor: 100, voluntary: 5, ..FinalUsage::default() });
+    source.retire(Usage { minor_faults: 100, voluntary_switches: 5, ..Usage::default() });
     assert_eq!(source.read(UsageKind::PageFaults), Ok(168));
     tree.kill(12);
     tree.set(Fake { parent: 1, minor: 61, waited_minor: 9, ..CHILD }, &[]);
@@ -194,13 +195,13 @@ fn an_orphan_goes_on_counting() {
 fn from_now_on_leaves_out_what_was_before() {
     let tree = FakeTree::new();
     tree.set(ROOT, &[]);
-    let mut source = UsageSource::open(UsageTarget::Command(10), Origin::Now, tree.proc()).unwrap();
+    let mut source = UsageSource::open(UsageTarget::Command(10), tree.proc()).unwrap();
     assert_eq!(source.read(UsageKind::PageFaults), Ok(0));
     tree.set(Fake { minor: 130, ..ROOT }, &[]);
     assert_eq!(source.read(UsageKind::PageFaults), Ok(30));
-    source.retire(FinalUsage { minor: 131, max_rss_bytes: 7, ..FinalUsage::default() });
+    source.retire(Usage { minor_faults: 131, max_rss_kib: 7, ..Usage::default() });
     assert_eq!(source.read(UsageKind::PageFaults), Ok(31));
-    assert_eq!(source.read(UsageKind::MaxRss), Ok(7), "the last word holds");
+    assert_eq!(source.read(UsageKind::MaxRss), Ok(7 * 1024), "the last word holds");
 }
 
 #[test]
@@ -225,7 +226,7 @@ fn a_process_alone_keeps_ended_threads() {
     tree.put("15/status", "Tgid:\t10\nvoluntary_ctxt_switches:\t4\nnonvoluntary_ctxt_switches:\t2\n");
     tree.put("15/schedstat", "9000000 0 0\n");
     tree.put("15/sched", "se.nr_migrations : 3\n");
-    let mut source = tree.open(UsageTarget::Processes(vec![10]));
+    let mut source = tree.open(UsageTarget::Process(10));
     assert_eq!(source.read(UsageKind::PageFaults), Ok(100), "without children");
     assert_eq!(source.read(UsageKind::ContextSwitches), Ok(11));
     assert_eq!(source.read(UsageKind::CpuMigrations), Ok(5));
@@ -244,13 +245,14 @@ fn a_thread_alone_and_its_end() {
     let tree = FakeTree::new();
     tree.set(ROOT, &[]);
     tree.set(CHILD, &[]);
-    let mut source = tree.open(UsageTarget::Threads(vec![10, 11]));
-    assert_eq!(source.read(UsageKind::MinorFaults), Ok(140));
-    assert_eq!(source.read(UsageKind::CpuMigrations), Ok(4));
+    let [mut root, mut child] = [10, 11].map(|tid| tree.open(UsageTarget::Thread(tid)));
+    assert_eq!([root.read(UsageKind::MinorFaults), child.read(UsageKind::MinorFaults)], [Ok(100), Ok(40)]);
+    assert_eq!([root.read(UsageKind::CpuMigrations), child.read(UsageKind::CpuMigrations)], [Ok(2), Ok(2)]);
     tree.set(Fake { start: 50, minor: 1, ..CHILD }, &[]);
     tree.set(Fake { minor: 101, ..ROOT }, &[]);
-    assert_eq!(source.read(UsageKind::MinorFaults), Ok(141), "a reused number is not the thread");
-    let missing = UsageSource::open(UsageTarget::Threads(vec![10, 99]), Origin::Now, tree.proc());
+    assert_eq!(root.read(UsageKind::MinorFaults), Ok(101));
+    assert_eq!(child.read(UsageKind::MinorFaults), Ok(40), "a reused number is not the thread");
+    let missing = UsageSource::open(UsageTarget::Thread(99), tree.proc());
     assert_eq!(missing.unwrap_err(), UsageError::Proc(ProcError::Gone { id: 99 }));
 }
 
@@ -262,8 +264,8 @@ fn the_machine_and_its_cpus() {
     };
     tree.put("stat", &lines(100, "cpu1 6 0 3 50 0 0 0 0\n"));
     tree.put("vmstat", "pgfault 30\npgmajfault 4\n");
-    let mut all = UsageSource::open(UsageTarget::Machine, Origin::Now, tree.proc()).unwrap();
-    let mut one = tree.open(UsageTarget::Cpus(CpuList::new([1])));
+    let mut all = UsageSource::open(UsageTarget::Machine, tree.proc()).unwrap();
+    let mut one = tree.open(UsageTarget::Cpu(1));
     assert_eq!(one.read(UsageKind::CpuClock), Ok(590_000_000));
     assert!(!one.supports(UsageKind::PageFaults) && !one.supports(UsageKind::ContextSwitches));
     tree.put("stat", &lines(120, ""));
@@ -274,7 +276,7 @@ fn the_machine_and_its_cpus() {
     assert_eq!(all.read(UsageKind::UserTime), Ok(0));
     assert!(!all.supports(UsageKind::MaxRss) && !all.supports(UsageKind::CpuMigrations));
     assert_eq!(one.read(UsageKind::CpuClock), Ok(590_000_000), "an offline CPU keeps its time");
-    let mut absent = tree.open(UsageTarget::Cpus(CpuList::new([7])));
+    let mut absent = tree.open(UsageTarget::Cpu(7));
     assert!(matches!(absent.read(UsageKind::CpuClock), Err(UsageError::Unavailable(_))), "never a zero");
 }
 
@@ -325,7 +327,7 @@ fn a_real_tree() {
     let mut command = Command::new("sh");
     let mut shell = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let pid = shell.id().cast_signed();
-    let mut source = UsageSource::open(UsageTarget::Command(pid), Origin::Birth, Proc::system()).unwrap();
+    let mut source = UsageSource::from_birth(UsageTarget::Command(pid), Proc::system()).unwrap();
     let mut line = String::new();
     BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
@@ -353,18 +355,18 @@ fn a_real_tree() {
     shell.wait().unwrap();
     assert!(source.read(UsageKind::PageFaults).unwrap() >= faults);
     assert_eq!(
-        UsageSource::open(UsageTarget::Command(pid), Origin::Birth, proc).unwrap_err(),
+        UsageSource::from_birth(UsageTarget::Command(pid), proc).unwrap_err(),
         UsageError::Proc(ProcError::Gone { id: pid })
     );
 }
 
 #[test]
 fn the_real_machine() {
-    let mut source = UsageSource::open(UsageTarget::Machine, Origin::Birth, Proc::system()).unwrap();
+    let mut source = UsageSource::from_birth(UsageTarget::Machine, Proc::system()).unwrap();
     assert!(source.read(UsageKind::CpuClock).unwrap() > 0);
     assert!(source.read(UsageKind::ContextSwitches).unwrap() > 0);
     let me = std::process::id().cast_signed();
-    let mut own = UsageSource::open(UsageTarget::Processes(vec![me]), Origin::Now, Proc::system()).unwrap();
+    let mut own = UsageSource::open(UsageTarget::Process(me), Proc::system()).unwrap();
     let page = vec![1_u8; 8 << 20];
     assert!(own.read(UsageKind::PageFaults).unwrap() > 0, "{}", page.len());
 }

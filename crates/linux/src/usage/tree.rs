@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::FinalUsage;
 use super::tally::{Tally, times_and_faults};
 use crate::procfs::{Proc, ProcError};
+use crate::spawn::Usage;
 
 /// Reads single processes and threads as tallies.
 #[derive(Debug)]
@@ -188,7 +188,7 @@ impl Tree {
     }
 
     /// Takes what `wait4` said about the root. What lives on from now is added to it.
-    pub(super) fn retire(&mut self, last_word: FinalUsage) {
+    pub(super) fn retire(&mut self, last_word: Usage) {
         if self.last_word.is_none() {
             self.last_word = Some(LastWord { tally: last_word.into(), walked: false });
             self.ended_children = Tally::ZERO;

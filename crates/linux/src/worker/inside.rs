@@ -3,6 +3,7 @@
 //! **Invariant:** nothing is allocated once the memory has been made ready.
 
 use super::{BASE, Code, Stage, WORD};
+use crate::procfs::Mapping;
 use crate::sys::worker::{Memory, MemoryPlan, Plan, fault_in, lock_in, serve};
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt as _;
@@ -63,29 +64,19 @@ fn become_worker(stage: Stage, words: Vec<OsString>) -> String {
     // For as long as the process lives.
     let plan: &'static Plan = Box::leak(Box::new(Plan::new(memory, texts(words), texts(environment.collect()))));
     lock_in();
-    for (start, bytes, writable) in mappings() {
+    // Not by its number, which `/proc` may give to another process: it may be that of another PID namespace.
+    let text = std::fs::read("/proc/self/maps").unwrap_or_default();
+    let maps: Vec<Mapping> = text.split(|&byte| byte == b'\n').filter_map(Mapping::parse).collect();
+    for mapping in maps.iter().filter(|mapping| mapping.rights.read) {
+        let bytes = (mapping.end - mapping.start) as usize;
         // What can't be had (memory of the kernel, guards of stacks) is not used.
-        let _ = fault_in(start, bytes, writable);
+        let _ = fault_in(mapping.start as usize, bytes, mapping.rights.write);
     }
     serve(plan)
 }
 
 fn is_socket() -> bool {
     std::fs::read_link("/proc/self/fd/0").is_ok_and(|to| to.as_os_str().to_string_lossy().starts_with("socket:"))
-}
-
-/// What is mapped and can be read: where it begins, how long it is, and whether it can be written.
-fn mappings() -> Vec<(usize, usize, bool)> {
-    let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    text.lines().filter_map(mapping).collect()
-}
-
-fn mapping(line: &str) -> Option<(usize, usize, bool)> {
-    let (range, rest) = line.split_once(' ')?;
-    let (start, end) = range.split_once('-')?;
-    let start = usize::from_str_radix(start, 16).ok()?;
-    let end = usize::from_str_radix(end, 16).ok()?;
-    rest.starts_with('r').then_some((start, end.checked_sub(start)?, rest.starts_with("rw")))
 }
 
 #[cfg(test)]
@@ -104,16 +95,6 @@ mod tests {
         for words in [&["1", "data"][..], &["x", "data", "1"], &["1", "rwx", "1"], &["-1", "code", "1"], &[]] {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
             assert_eq!(parse(&words), None);
-        }
-    }
-
-    #[test]
-    fn lines_of_the_map() {
-        let line = "7f00-7f10 rw-p 00000000 00:00 0    [stack]";
-        assert_eq!(mapping(line), Some((0x7f00, 0x10, true)));
-        assert_eq!(mapping("1000-3000 r-xp 00000000 08:01 5  /bin/x"), Some((0x1000, 0x2000, false)));
-        for line in ["1000-2000 ---p 00000000 00:00 0", "", "zz-10 r--p", "2000-1000 r--p"] {
-            assert_eq!(mapping(line), None, "{line}");
         }
     }
 }

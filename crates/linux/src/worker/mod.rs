@@ -257,14 +257,10 @@ impl Worker {
         let work_done = self.answer()?;
         let proc = crate::procfs::Proc::system();
         // A first thread whose process goes on stays as a zombie: it can't be waited for as a child.
-        while self.is_there(&proc) {
+        while proc.stat(self.tid).is_ok_and(|stat| !stat.is_zombie()) {
             std::thread::sleep(std::time::Duration::from_micros(100));
         }
         Ok(work_done)
-    }
-
-    fn is_there(&self, proc: &crate::procfs::Proc) -> bool {
-        proc.stat(self.tid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
     }
 
     /// How it ended, now that its socket has.

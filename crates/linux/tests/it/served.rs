@@ -7,8 +7,8 @@
 
 mod fake;
 
-use fake::{Fake, FakeBehavior};
-use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
+use fake::{Fake, FakeBehavior, engine, faults, software};
+use pmux_abi::attr::{Attr, AttrFlags, sw};
 use pmux_engine::target::{Filter, Opened};
 use pmux_engine::{Count, GroupSpec, OpenError, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
@@ -63,21 +63,6 @@ fn no_files() -> FakeBehavior {
 
 fn no_page() -> FakeBehavior {
     FakeBehavior { no_page: true, ..FakeBehavior::default() }
-}
-
-/// A software event, in user mode.
-fn software(config: u64) -> Attr {
-    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::DISABLED;
-    Attr { kind: EventType::SOFTWARE, config, flags, ..Attr::default() }
-}
-
-/// One for each page that is touched for the first time.
-fn faults() -> Attr {
-    software(sw::PAGE_FAULTS)
-}
-
-fn engine() -> LinuxEngine {
-    LinuxHost::engine(pmux_linux::cpus::Cpus::system().online().unwrap().iter())
 }
 
 /// A worker, a place for a socket, an engine that asks there, and one that asks the kernel.
@@ -445,7 +430,7 @@ fn looked_for() {
     engine.open(&GroupSpec::single(KERNEL, faults()), scene.target()).unwrap();
     assert!(engine.host().service().is_some());
     assert_eq!(fake.census().0, 1);
-    let missing = self::engine();
+    let missing = fake::engine();
     missing.host().share_if_possible(SocketPath::Named(scene.path.with_extension("none")), PATIENCE);
     missing.open(&GroupSpec::single(KERNEL, faults()), scene.target()).unwrap();
     assert!(missing.host().service().is_none());

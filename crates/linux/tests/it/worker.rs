@@ -35,14 +35,12 @@ fn execute(worker: &mut Worker, order: Order) -> WorkDone {
 
 /// The page faults of a thread since it was born.
 fn faults(worker: &Worker) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{0}/task/{0}/stat", worker.tid())).unwrap();
-    // Behind the name, which may hold blanks: minor faults are the eighth field, major ones the tenth.
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    [fields[7], fields[9]].iter().map(|field| field.parse::<u64>().unwrap()).sum()
+    let stat = Proc::system().thread_stat(worker.tid()).unwrap();
+    stat.minor_faults + stat.major_faults
 }
 
 fn lives(pid: i32) -> bool {
-    Proc::system().stat(pid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+    Proc::system().stat(pid).is_ok_and(|stat| !stat.is_zombie())
 }
 
 fn it_runs_for_its_own_time() {

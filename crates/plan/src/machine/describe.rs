@@ -122,10 +122,9 @@ impl PmuDescription {
     #[must_use]
     pub fn with_fixed(mut self, kind: Kind) -> Self {
         if let Slots::Scarce(count) = self.slots {
-            self.slots = Slots::Scarce(count.saturating_add(1));
-            self.allow(kind, |mask| {
-                SlotMask(mask.0 | SlotMask::first(count.saturating_add(1)).0 & !SlotMask::first(count).0)
-            });
+            let more = count.saturating_add(1);
+            self.slots = Slots::Scarce(more);
+            self.allow(kind, |mask| SlotMask(mask.0 | SlotMask::first(more).0 & !SlotMask::first(count).0));
         }
         self
     }
@@ -219,12 +218,12 @@ impl Description {
         }
         for pmu in &self.pmus {
             let named = || pmu.name.clone();
-            match pmu.slots {
+            let narrowest = match pmu.slots {
                 Slots::Scarce(count) if count > 64 => return Err(DescriptionError::Counters(named(), count)),
-                Slots::Plenty if pmu.width_bits != 64 => return Err(DescriptionError::Width(named(), pmu.width_bits)),
-                _ => {}
-            }
-            if !(1..=64).contains(&pmu.width_bits) {
+                Slots::Scarce(_) => 1,
+                Slots::Plenty => 64,
+            };
+            if !(narrowest..=64).contains(&pmu.width_bits) {
                 return Err(DescriptionError::Width(named(), pmu.width_bits));
             }
             let Slots::Scarce(count) = pmu.slots else { continue };

@@ -20,14 +20,15 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::mux::Slice;
 use crate::mux::turns::Turning;
+use crate::owned_group::{Owned, OwnedGroup};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::tree::{ProcessTree, TreeFollower};
-use pmux_engine::engine::{GroupHandle, GroupReading, SetReading};
+use pmux_engine::engine::{GroupReading, SetReading};
 use pmux_engine::event_set::Member;
 use pmux_engine::system_wide::CpuCoverage;
-use pmux_engine::{CgroupId, Count, EventId, GroupId, Host as _, LockCell as _, Nanos, ReadError, SetId, TaskId};
-use pmux_linux::host::{LinuxHost, SleepLock};
+use pmux_engine::{CgroupId, Count, EventId, Host as _, LockCell as _, Nanos, ReadError, SetId, TaskId};
+use pmux_linux::host::SleepLock;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,10 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A group on one task, with the column of each of its events.
 struct TaskGroup {
-    group: GroupId,
-    /// Reading is what is done most. It goes before the group.
-    handle: Option<GroupHandle<LinuxHost>>,
-    events: Vec<EventId>,
+    own: OwnedGroup,
     columns: Vec<usize>,
 }
 
@@ -47,13 +45,20 @@ struct TaskRow {
     groups: Vec<TaskGroup>,
 }
 
+impl TaskRow {
+    /// All events, each with its column.
+    fn events(&self) -> impl Iterator<Item = (usize, EventId)> {
+        self.groups.iter().flat_map(|group| group.columns.iter().copied().zip(group.own.opened.events.iter().copied()))
+    }
+}
+
 /// A set over CPUs, with the column of each of its events.
 struct CpuRows {
     /// Which cgroup; `None` for everything, or for a task.
     cgroup: Option<usize>,
     /// Whether each CPU is a row of its own, or only a way to count one task.
     per_cpu: bool,
-    set: SetId,
+    set: Owned<SetId>,
     columns: Vec<usize>,
 }
 
@@ -64,7 +69,7 @@ pub struct Counters {
     events: Arc<[Event]>,
     tasks: Vec<TaskRow>,
     sets: Vec<CpuRows>,
-    cgroups: Vec<CgroupId>,
+    cgroups: Vec<Owned<CgroupId>>,
     /// What the sets had counted when they were last read, for [`Counters::read_cached`].
     last: SleepLock<Option<LastSets>>,
     tree: Option<TreeFollower>,
@@ -136,11 +141,11 @@ impl Counters {
         if self.counts_already.swap(false, Ordering::Relaxed) {
             self.reset()?;
         }
-        for group in self.tasks.iter().flat_map(|task| &task.groups) {
-            engine.enable_group(group.group)?;
+        for group in self.task_groups() {
+            engine.enable_group(group.own.opened.group)?;
         }
         for rows in &self.sets {
-            engine.enable_set(rows.set)?;
+            engine.enable_set(*rows.set)?;
         }
         self.begin_turns()
     }
@@ -151,11 +156,11 @@ impl Counters {
     /// [`Error::Control`].
     pub fn disable(&self) -> Result<(), Error> {
         let engine = self.session.engine();
-        for group in self.tasks.iter().flat_map(|task| &task.groups) {
-            engine.disable_group(group.group)?;
+        for group in self.task_groups() {
+            engine.disable_group(group.own.opened.group)?;
         }
         for rows in &self.sets {
-            engine.disable_set(rows.set)?;
+            engine.disable_set(*rows.set)?;
         }
         Ok(())
     }
@@ -166,19 +171,23 @@ impl Counters {
     /// [`Error::Control`].
     pub fn reset(&self) -> Result<(), Error> {
         let engine = self.session.engine();
-        for &event in self.tasks.iter().flat_map(|task| &task.groups).flat_map(|group| &group.events) {
+        for (_, event) in self.tasks.iter().flat_map(TaskRow::events) {
             engine.reset(event)?;
         }
         for rows in &self.sets {
-            engine.reset_set(rows.set)?;
+            engine.reset_set(*rows.set)?;
         }
         Ok(())
     }
 
     /// All that is switched with them.
     pub(crate) fn members(&self) -> Vec<Member> {
-        let groups = self.tasks.iter().flat_map(|task| &task.groups).map(|group| Member::Group(group.group));
-        groups.chain(self.sets.iter().map(|rows| Member::Set(rows.set))).collect()
+        let groups = self.task_groups().map(|group| Member::Group(group.own.opened.group));
+        groups.chain(self.sets.iter().map(|rows| Member::Set(*rows.set))).collect()
+    }
+
+    fn task_groups(&self) -> impl Iterator<Item = &TaskGroup> {
+        self.tasks.iter().flat_map(|task| &task.groups)
     }
 
     /// The command has executed its program: counters that waited for that count now.
@@ -187,7 +196,7 @@ impl Counters {
     /// [`Error::Thread`].
     pub(crate) fn started_by_exec(&self) -> Result<(), Error> {
         for rows in &self.sets {
-            self.session.engine().armed_by_exec(rows.set);
+            self.session.engine().armed_by_exec(*rows.set);
         }
         self.begin_turns()
     }
@@ -198,7 +207,12 @@ impl Counters {
         self.session.keep_up_with_cpus();
         let mut counts = GroupReading::new();
         let mut rows: Vec<_> = self.tasks.iter().map(|task| self.read_task(task, &mut counts)).collect();
-        let coverage = self.read_sets(&mut rows);
+        let mut coverage = SetCoverage::default();
+        if !self.sets.is_empty() {
+            let sets = self.read_sets();
+            merge(&mut rows, sets.rows);
+            coverage = sets.coverage;
+        }
         self.hide_clock(&mut rows);
         Snapshot { at: self.now(), rows, coverage, events: Arc::clone(&self.events) }
     }
@@ -206,29 +220,20 @@ impl Counters {
     /// The events of all sets that are open now, by their CPUs, with their columns.
     pub(crate) fn events_of_cpus(&self) -> impl Iterator<Item = (u32, usize, EventId)> {
         self.sets.iter().flat_map(|rows| {
-            let cpus = self.session.engine().set_events(rows.set).unwrap_or_default();
+            let cpus = self.session.engine().set_events(*rows.set).unwrap_or_default();
             cpus.into_iter().flat_map(|(cpu, events)| {
                 rows.columns.iter().zip(events).map(move |(&column, event)| (cpu.0, column, event)).collect::<Vec<_>>()
             })
         })
     }
 
-    /// Reads all sets into `rows`, and remembers what they said.
-    fn read_sets(&self, rows: &mut Vec<RowReading>) -> SetCoverage {
-        if self.sets.is_empty() {
-            return SetCoverage::default();
-        }
-        let (mut own, mut coverage) = (Vec::new(), SetCoverage::default());
-        let mut places = HashMap::new();
-        for set in &self.sets {
-            let read = self.session.engine().read_set(set.set);
-            self.add_set(read, set, &mut own, &mut places, &mut coverage);
-        }
-        self.set_clock(&mut own);
-        let last = LastSets { at: self.now(), rows: own.clone(), coverage: coverage.clone() };
-        self.last.with(|kept| *kept = Some(last));
-        merge(rows, own);
-        coverage
+    /// Reads all sets, and remembers what they said.
+    fn read_sets(&self) -> LastSets {
+        let (rows, coverage) = self.rows_of_sets(|set| self.session.engine().read_set(set));
+        let last = LastSets { at: self.now(), rows, coverage };
+        let kept = last.clone();
+        self.last.with(|last| *last = Some(kept));
+        last
     }
 
     /// Reads everything from memory, without asking a counter: as of the last [`Counters::read`], or where counters are shared
@@ -240,7 +245,7 @@ impl Counters {
         let mut rows = Vec::new();
         for task in &self.tasks {
             let mut readings = self.blank();
-            for (&event, &column) in task.groups.iter().flat_map(|group| group.events.iter().zip(&group.columns)) {
+            for (column, event) in task.events() {
                 readings[column] = match self.session.read_from_memory(event) {
                     Ok((count, at)) => {
                         oldest = oldest.min(at);
@@ -255,11 +260,7 @@ impl Counters {
         let mut coverage = SetCoverage::default();
         if !self.sets.is_empty() {
             // Before the first exact reading there is nothing in memory: that one is made now.
-            let last = self.last.with(|last| last.clone()).unwrap_or_else(|| {
-                let mut rows = Vec::new();
-                let coverage = self.read_sets(&mut rows);
-                LastSets { at: self.now(), rows, coverage }
-            });
+            let last = self.last.with(|last| last.clone()).unwrap_or_else(|| self.read_sets());
             let last = self.recall_sets(last);
             oldest = oldest.min(last.at);
             merge(&mut rows, last.rows);
@@ -285,8 +286,8 @@ impl Counters {
     /// Reads the only event, where it is one of one task and nothing else has to be known: without a list of rows.
     pub(crate) fn read_sole(&self) -> Option<Result<Count, ReadError>> {
         let ([task], true, None) = (&self.tasks[..], self.sets.is_empty(), self.clock) else { return None };
-        let [TaskGroup { handle: Some(handle), columns, .. }] = &task.groups[..] else { return None };
-        (columns.len() == 1 && self.columns.len() == 1).then(|| self.session.engine().read_by(handle, 0))
+        let [TaskGroup { own, columns }] = &task.groups[..] else { return None };
+        (columns.len() == 1 && self.columns.len() == 1).then(|| own.read(0))
     }
 
     /// `counts` is room for the readings of a group.
@@ -294,11 +295,7 @@ impl Counters {
         let mut readings = self.blank();
         for group in &task.groups {
             counts.clear();
-            let read = match &group.handle {
-                Some(handle) => self.session.engine().read_group_by(handle, counts),
-                None => Err(ReadError::Closed),
-            };
-            match read {
+            match group.own.read_all(counts) {
                 Ok(()) => {
                     for (count, &column) in counts.drain(..).zip(&group.columns) {
                         readings[column] = count.map_or_else(Reading::Failed, Reading::Counted);
@@ -322,44 +319,37 @@ impl Counters {
             oldest.set(oldest.get().min(at));
             Ok(count)
         };
-        let (mut rows, mut coverage) = (Vec::new(), SetCoverage::default());
-        let mut places = HashMap::new();
-        for set in &self.sets {
-            let read = self.session.engine().recall_set(set.set, look);
-            self.add_set(read, set, &mut rows, &mut places, &mut coverage);
-        }
-        self.set_clock(&mut rows);
+        let (rows, coverage) = self.rows_of_sets(|set| self.session.engine().recall_set(set, look));
         LastSets { at: oldest.get(), rows, coverage }
     }
 
-    /// Adds a set's CPUs to the rows: as rows of their own, or all to one.
-    fn add_set(
-        &self,
-        read: Result<SetReading, ReadError>,
-        rows: &CpuRows,
-        out: &mut Vec<RowReading>,
-        places: &mut HashMap<Who, usize>,
-        coverage: &mut SetCoverage,
-    ) {
-        let Ok(set) = read else { return };
-        for cpu in set.cpus {
-            let who = Who { thread: None, cpu: rows.per_cpu.then_some(cpu.cpu.0), cgroup: rows.cgroup };
-            let index = *places.entry(who).or_insert_with(|| {
-                out.push(RowReading { who, readings: self.blank() });
-                out.len() - 1
-            });
-            for (count, &column) in cpu.counts.into_iter().zip(&rows.columns) {
-                let reading = count.map_or_else(Reading::Failed, Reading::Counted);
-                out[index].readings[column] = out[index].readings[column].plus(reading);
+    /// What all sets say: their CPUs as rows of their own, or all of a set as one.
+    fn rows_of_sets(&self, read: impl Fn(SetId) -> Result<SetReading, ReadError>) -> (Vec<RowReading>, SetCoverage) {
+        let (mut out, mut places) = (Vec::<RowReading>::new(), HashMap::new());
+        let mut coverage = SetCoverage::default();
+        for rows in &self.sets {
+            let Ok(set) = read(*rows.set) else { continue };
+            for cpu in set.cpus {
+                let who = Who { thread: None, cpu: rows.per_cpu.then_some(cpu.cpu.0), cgroup: rows.cgroup };
+                let index = *places.entry(who).or_insert_with(|| {
+                    out.push(RowReading { who, readings: self.blank() });
+                    out.len() - 1
+                });
+                for (count, &column) in cpu.counts.into_iter().zip(&rows.columns) {
+                    let reading = count.map_or_else(Reading::Failed, Reading::Counted);
+                    out[index].readings[column] = out[index].readings[column].plus(reading);
+                }
+                if let Some(error) = cpu.refused {
+                    coverage.refused.push((cpu.cpu.0, error.to_string()));
+                }
             }
-            if let Some(error) = cpu.refused {
-                coverage.refused.push((cpu.cpu.0, error.to_string()));
+            if rows.per_cpu && coverage.cpus.is_empty() {
+                coverage.span = set.span;
+                coverage.cpus = set.coverage.into_iter().map(|cpu| measured(cpu, rows, &out)).collect();
             }
         }
-        if rows.per_cpu && coverage.cpus.is_empty() {
-            coverage.span = set.span;
-            coverage.cpus = set.coverage.into_iter().map(|cpu| measured(cpu, rows, out)).collect();
-        }
+        self.set_clock(&mut out);
+        (out, coverage)
     }
 
     /// Brings the records of the rings into the process tree; see [`crate::Options::attribution`].
@@ -393,19 +383,6 @@ impl Counters {
 impl Drop for Counters {
     fn drop(&mut self) {
         self.let_go();
-        let engine = self.session.engine();
-        for task in &mut self.tasks {
-            for group in &mut task.groups {
-                group.handle = None;
-                engine.close(group.group);
-            }
-        }
-        for rows in &self.sets {
-            engine.close_set(rows.set);
-        }
-        for &cgroup in &self.cgroups {
-            engine.host().remove_cgroup(cgroup);
-        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::event::EventList;
 use crate::mux::turns::Turning;
 use crate::mux::{Multiplexing, Slice, clock};
+use crate::owned_group::{Owned, OwnedGroup};
 use crate::refusal::Refusal;
 use crate::session::{Backend, Session};
 use crate::target::{Attribution, CpuChoice, Inherit, Options, Start, Target, no_such_cpu};
@@ -20,7 +21,6 @@ use crate::tree::TreeFollower;
 use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::SetRequest;
 use pmux_engine::system_wide::{Absent, SetScope};
-use pmux_engine::target::Opened;
 use pmux_engine::{CgroupId, CpuId, GroupSpec, LockCell as _, OpenError, SetId};
 use pmux_linux::cgroup::Mounts;
 use pmux_linux::diagnose::{ReasonKind, TargetKind, Whose};
@@ -29,6 +29,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 type Groups = Vec<Vec<usize>>;
+/// A set, and the column of each of its events.
+type OpenSet = (Owned<SetId>, Vec<usize>);
 
 impl Session {
     /// Opens events on a target.
@@ -65,7 +67,7 @@ impl Session {
             Refusal::files_for_later().map(|()| counters)
         });
         counters.map_err(|error| {
-            opening.cgroups.iter().for_each(|&cgroup| self.engine().host().remove_cgroup(cgroup));
+            opening.cgroups.clear();
             self.with_file_numbers(error, opening.files)
         })
     }
@@ -117,7 +119,7 @@ pub(super) struct Opening<'s> {
     groups: Together,
     /// How often a column was changed or refused: what was opened before has to be opened again.
     pub(super) changes: u64,
-    cgroups: Vec<CgroupId>,
+    cgroups: Vec<Owned<CgroupId>>,
     /// How many files it takes, as far as that is known.
     files: u64,
     /// The last column, where that only keeps the time: see [`clock`].
@@ -261,7 +263,6 @@ impl<'s> Opening<'s> {
             if self.changes == changes {
                 return Ok(self.counters(rows, Vec::new()));
             }
-            self.close_rows(&rows);
         }
     }
 
@@ -282,10 +283,7 @@ impl<'s> Opening<'s> {
                 Err(Error::Refused(refusals)) if refusals.iter().all(Refusal::is_gone) && tids.len() > 1 => {
                     gone = Some(refusals);
                 }
-                Err(error) => {
-                    self.close_rows(&rows);
-                    return Err(error);
-                }
+                Err(error) => return Err(error),
             }
         }
         match gone {
@@ -309,10 +307,6 @@ impl<'s> Opening<'s> {
         }
     }
 
-    pub(super) fn close_rows(&self, rows: &[TaskRow]) {
-        rows.iter().for_each(|row| self.close(&row.groups));
-    }
-
     /// Opens what is wanted of `of` on one task. What is open stays open where another event is refused.
     fn row(&mut self, tid: i32, kind: TargetKind, of: impl Fn(&Column) -> bool) -> Result<Vec<TaskGroup>, Error> {
         let mut groups: Vec<TaskGroup> = Vec::new();
@@ -325,16 +319,10 @@ impl<'s> Opening<'s> {
                 }
                 let target = pmux_engine::Target::task(LinuxHost::task(tid));
                 match self.session.engine().open(spec, target) {
-                    Ok(Opened { group, events }) => {
-                        let handle = self.session.engine().group_handle(group);
-                        groups.push(TaskGroup { group, handle, events, columns });
-                    }
+                    Ok(opened) => groups.push(TaskGroup { own: OwnedGroup::new(self.session, opened), columns }),
                     Err(error) => {
                         // What is open may be what stands in the way, and is named then.
-                        if let Err(given_up) = self.refuse(at_fault(error, &columns), error, kind) {
-                            self.close(&groups);
-                            return Err(given_up);
-                        }
+                        self.refuse(at_fault(error, &columns), error, kind)?;
                         continue 'again;
                     }
                 }
@@ -343,35 +331,20 @@ impl<'s> Opening<'s> {
         }
     }
 
-    fn close(&self, groups: &[TaskGroup]) {
-        groups.iter().for_each(|group| self.session.engine().close(group.group));
-    }
-
-    fn close_sets(&self, sets: &[CpuRows]) {
-        sets.iter().for_each(|rows| self.session.engine().close_set(rows.set));
-    }
-
     fn cgroups(&mut self, names: &[String], choice: &CpuChoice) -> Result<Counters, Error> {
         let mounts = Mounts::system().map_err(Error::Cgroup)?;
         for name in names {
             let cgroup = mounts.open(name).map_err(Error::Cgroup)?;
-            self.cgroups.push(self.session.engine().host().add_cgroup(cgroup));
+            self.cgroups.push(Owned::new(self.session, self.session.engine().host().add_cgroup(cgroup)));
         }
-        let ids = self.cgroups.clone();
+        let ids: Vec<CgroupId> = self.cgroups.iter().map(|cgroup| **cgroup).collect();
         'again: loop {
             let mut sets = Vec::new();
             for (index, &id) in ids.iter().enumerate() {
                 let before = self.changes;
-                match self.sets(choice, SetScope::Cgroup(id), Some(index)) {
-                    Ok(more) => sets.extend(more),
-                    Err(error) => {
-                        self.close_sets(&sets);
-                        return Err(error);
-                    }
-                }
+                sets.extend(self.sets(choice, SetScope::Cgroup(id), Some(index))?);
                 if self.changes != before && index > 0 {
                     // The cgroups before this one have a column as it was.
-                    self.close_sets(&sets);
                     continue 'again;
                 }
             }
@@ -383,7 +356,7 @@ impl<'s> Opening<'s> {
     fn sets(&mut self, choice: &CpuChoice, scope: SetScope, cgroup: Option<usize>) -> Result<Vec<CpuRows>, Error> {
         self.session.watch_hotplug();
         let mut sets = Vec::new();
-        let opened = self.distinct_cpus().into_iter().try_for_each(|cpus| {
+        for cpus in self.distinct_cpus() {
             let (mask, absent) = self.mask(choice, cpus.as_deref())?;
             self.needs_files(mask.len().min(self.session.online().len()) * self.cgroups.len().max(1));
             let of = |column: &Column| {
@@ -391,25 +364,17 @@ impl<'s> Opening<'s> {
             };
             let set = self.set(&mask, absent, scope, of)?;
             sets.extend(set.map(|(set, columns)| CpuRows { cgroup, per_cpu: true, set, columns }));
-            Ok(())
-        });
-        let opened = opened.and_then(|()| {
-            // One number, not one for each CPU: it is taken on one CPU only.
-            let (mask, _) = self.mask(choice, None)?;
-            let online = self.session.online();
-            let first: CpuMask = mask.iter().filter(|cpu| online.contains(cpu.0)).take(1).collect();
-            for of_machine in [false, true] {
-                let of = |column: &Column| is_one_for_all(column, scope) && column.is_of_machine() == of_machine;
-                // It is no number of the CPU that it is taken on.
-                let per_cpu = cgroup.is_none() && !of_machine;
-                let set = self.set(&first, Absent::Refuse, scope, of)?;
-                sets.extend(set.map(|(set, columns)| CpuRows { cgroup, per_cpu, set, columns }));
-            }
-            Ok(())
-        });
-        if let Err(error) = opened {
-            self.close_sets(&sets);
-            return Err(error);
+        }
+        // One number, not one for each CPU: it is taken on one CPU only.
+        let (mask, _) = self.mask(choice, None)?;
+        let online = self.session.online();
+        let first: CpuMask = mask.iter().filter(|cpu| online.contains(cpu.0)).take(1).collect();
+        for of_machine in [false, true] {
+            let of = |column: &Column| is_one_for_all(column, scope) && column.is_of_machine() == of_machine;
+            // It is no number of the CPU that it is taken on.
+            let per_cpu = cgroup.is_none() && !of_machine;
+            let set = self.set(&first, Absent::Refuse, scope, of)?;
+            sets.extend(set.map(|(set, columns)| CpuRows { cgroup, per_cpu, set, columns }));
         }
         Ok(sets)
     }
@@ -441,14 +406,14 @@ impl<'s> Opening<'s> {
         absent: Absent,
         scope: SetScope,
         of: impl Fn(&Column) -> bool,
-    ) -> Result<Option<(SetId, Vec<usize>)>, Error> {
+    ) -> Result<Option<OpenSet>, Error> {
         loop {
             let (groups, columns) = self.wanted(&of);
             if groups.is_empty() {
                 return Ok(None);
             }
             let request = SetRequest { groups, scope, mask: mask.clone(), absent };
-            let error = match self.session.engine().open_set(request) {
+            let error = match self.session.hold_set(request) {
                 Ok(set) => return Ok(Some((set, columns.concat()))),
                 Err(error) => error,
             };
@@ -487,9 +452,8 @@ impl<'s> Opening<'s> {
         }
         self.session.watch_hotplug();
         let mut counters = self.tasks(&[pid])?;
-        let groups = counters.tasks.iter().flat_map(|task| &task.groups);
-        let pairs = groups.flat_map(|group| group.columns.iter().copied().zip(group.events.iter().copied()));
-        let counted: Vec<_> = pairs.filter(|&(column, _)| self.columns[column].pmu == KERNEL).collect();
+        let events = counters.tasks.iter().flat_map(TaskRow::events);
+        let counted: Vec<_> = events.filter(|&(column, _)| self.columns[column].pmu == KERNEL).collect();
         // An event on each CPU to follow the tasks, and one beside each event to hold its ring.
         self.files = (2 * counted.len() + self.session.online().len()) as u64;
         counters.tree = Some(TreeFollower::open(self.session, pid, &counted)?);

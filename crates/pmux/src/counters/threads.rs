@@ -15,7 +15,7 @@
 
 use super::open::Opening;
 use super::{Counters, TaskRow};
-use crate::clones::await_clones;
+use crate::clones::{PATIENCE, await_clones};
 use crate::error::Error;
 use crate::refusal::Refusal;
 use crate::session::Backend;
@@ -32,8 +32,6 @@ use std::time::{Duration, Instant};
 const MOST_ROUNDS: usize = 64;
 /// So long all is opened anew where threads were born meanwhile.
 const TRIES_FOR: Duration = Duration::from_millis(500);
-/// How long a thread is waited for that does not run.
-const PATIENCE: Duration = Duration::from_millis(200);
 /// A record may be written so much later than what it tells.
 const LAG: Duration = Duration::from_millis(2);
 
@@ -113,13 +111,7 @@ impl Opening<'_> {
             fresh.retain(|tid| !known.contains(tid) && lineage.inherited(*tid) != Inherited::Everything);
             for &tid in &fresh {
                 known.insert(tid);
-                match self.marked_row(tid, lineage, inherits, rows.is_empty()) {
-                    Ok(row) => rows.extend(row),
-                    Err(error) => {
-                        self.close_rows(&rows);
-                        return Err(error);
-                    }
-                }
+                rows.extend(self.marked_row(tid, lineage, inherits, rows.is_empty())?);
             }
             if inherits && !fresh.is_empty() {
                 await_first_run(&fresh);
@@ -128,7 +120,6 @@ impl Opening<'_> {
             // Rows that were opened before a column changed have it as it was.
             let is = |tid: &i32, what| lineage.inherited(*tid) == what;
             if self.changes != changes || fresh.iter().any(|tid| is(tid, Inherited::Perhaps)) {
-                self.close_rows(&rows);
                 return Ok(None);
             }
             let nothing_new = whole && fresh.iter().all(|tid| is(tid, Inherited::Everything));
@@ -145,13 +136,9 @@ impl Opening<'_> {
             await_first_run(&threads_of(&rows));
             lineage.follow();
             if rows.iter().any(|row| has(row, lineage) == Inherited::Perhaps) {
-                self.close_rows(&rows);
                 return Ok(None);
             }
-            let (twice, once): (Vec<_>, Vec<_>) =
-                rows.into_iter().partition(|row| has(row, lineage) == Inherited::Everything);
-            self.close_rows(&twice);
-            rows = once;
+            rows.retain(|row| has(row, lineage) != Inherited::Everything);
         }
         Ok(Some((rows, settled)))
     }
@@ -173,17 +160,12 @@ impl Opening<'_> {
             return Ok(None);
         }
         let Some(row) = self.task_row(tid, first)? else { return Ok(None) };
-        let engine = self.session.engine();
-        let begun = || row.groups.iter().try_for_each(|group| engine.enable_group(group.group));
-        let begun = if inherits { begun().map_err(Error::Control) } else { Ok(()) };
-        match begun.and_then(|()| marked(lineage, MarkTime::After)) {
-            // One that has ended starts nothing more.
-            Ok(_) => Ok(Some(row)),
-            Err(error) => {
-                self.close_rows(&[row]);
-                Err(error)
-            }
+        if inherits {
+            row.groups.iter().try_for_each(|group| group.own.enable_all::<Error>())?;
         }
+        // One that has ended starts nothing more.
+        marked(lineage, MarkTime::After)?;
+        Ok(Some(row))
     }
 }
 

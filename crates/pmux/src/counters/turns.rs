@@ -26,10 +26,8 @@ impl Counters {
         if !self.columns.iter().any(Column::is_scarce) {
             return Vec::new();
         }
-        let tasks = self.tasks.iter().flat_map(|task| &task.groups);
-        let tasks = tasks.flat_map(|group| group.columns.iter().copied().zip(group.events.iter().copied()));
         let sets = self.events_of_cpus().map(|(_, column, event)| (column, event));
-        tasks.chain(sets).filter(is_scarce).collect()
+        self.tasks.iter().flat_map(TaskRow::events).chain(sets).filter(is_scarce).collect()
     }
 
     /// Sees to it that turns are taken, if an event waits for a counter.
@@ -53,8 +51,7 @@ impl Counters {
     pub(super) fn await_exec(&self, task: TaskId) {
         let engine = self.session.engine();
         let is_scarce = |&column: &usize| self.columns.get(column).is_some_and(Column::is_scarce);
-        let groups = self.tasks.iter().flat_map(|task| &task.groups);
-        let mut scarce = groups.filter(|group| group.columns.iter().any(is_scarce)).peekable();
+        let mut scarce = self.task_groups().filter(|group| group.columns.iter().any(is_scarce)).peekable();
         if scarce.peek().is_none() {
             return;
         }
@@ -62,7 +59,7 @@ impl Counters {
         engine.host().hold(task);
         for group in scarce {
             // One that can't be had is in error, and says so when it is read.
-            let _ = engine.enable_group(group.group);
+            let _ = engine.enable_group(group.own.opened.group);
         }
     }
 
@@ -76,7 +73,7 @@ impl Counters {
     /// Gives the events of a task that have waited the time of the clock.
     pub(super) fn set_task_clock(&self, task: &TaskRow, readings: &mut [Reading]) {
         let Some(time) = self.clock.and_then(|clock| readings.get(clock).copied()) else { return };
-        for (&event, &column) in task.groups.iter().flat_map(|group| group.events.iter().zip(&group.columns)) {
+        for (column, event) in task.events() {
             if let Some(reading) = readings.get_mut(column)
                 && clock::has_waited(self.session.engine(), event)
             {
@@ -92,7 +89,7 @@ impl Counters {
         let engine = self.session.engine();
         let mut never_waited = HashMap::new();
         for set in &self.sets {
-            for (cpu, events) in engine.set_events(set.set).unwrap_or_default() {
+            for (cpu, events) in engine.set_events(*set.set).unwrap_or_default() {
                 for (&column, event) in set.columns.iter().zip(events) {
                     let never = !clock::has_waited(engine, event);
                     never_waited.insert((set.cgroup, set.per_cpu.then_some(cpu.0), column), never);

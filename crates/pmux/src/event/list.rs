@@ -169,21 +169,20 @@ fn generic(filter: &Filter, events: &mut Vec<Listed>) {
             events.push(Listed { name, aliases, kind, form, description, encoding });
         }
     };
-    let split = |names: &[&str]| (names[0].to_owned(), names[1..].iter().map(|name| (*name).to_owned()).collect());
+    let mut named = |kind, names: &[&str], description: &str, encoding: String| {
+        let aliases = names[1..].iter().map(|name| (*name).to_owned()).collect();
+        add(kind, NameForm::Event, names[0].to_owned(), aliases, description.to_owned(), encoding);
+    };
     for event in Hardware::ALL {
-        let (name, aliases) = split(event.names());
         let encoding = format!("type 0, config {:#x}", event.config());
-        add(EventKind::Hardware, NameForm::Event, name, aliases, event.description().to_owned(), encoding);
+        named(EventKind::Hardware, event.names(), event.description(), encoding);
     }
     for event in Software::ALL {
-        let (name, aliases) = split(event.names());
         let encoding = format!("type 1, config {:#x}", event.config());
-        add(EventKind::Software, NameForm::Event, name, aliases, event.description().to_owned(), encoding);
+        named(EventKind::Software, event.names(), event.description(), encoding);
     }
     for event in ToolEvent::ALL {
-        let (name, aliases) = split(event.names());
-        let encoding = "measured by pmux".to_owned();
-        add(EventKind::Tool, NameForm::Event, name, aliases, event.description().to_owned(), encoding);
+        named(EventKind::Tool, event.names(), event.description(), "measured by pmux".to_owned());
     }
     for event in CacheEvent::all() {
         let encoding = format!("type 3, config {:#x}", event.config());

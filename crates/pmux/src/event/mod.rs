@@ -25,7 +25,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 #[doc(hidden)]
 pub use nearest::distance;
@@ -281,6 +281,12 @@ pub(crate) fn check_one(text: &str) -> Result<(), (usize, String)> {
 /// At which byte, and what is wrong.
 pub(crate) fn check_list(text: &str) -> Result<(), (usize, String)> {
     syntax::parse(text).map(drop).map_err(|fault| (fault.at, fault.problem))
+}
+
+/// The PMU with this number, if this machine has it.
+pub(crate) fn pmu_by_number(catalog: &Catalog, kind: EventType) -> Option<Arc<pmux_linux::catalog::Pmu>> {
+    let mut pmus = catalog.pmu_names().unwrap_or_default().iter().filter_map(|name| catalog.pmu(name).ok());
+    pmus.find(|pmu| pmu.kind() == kind.0)
 }
 
 /// How events came to be together.

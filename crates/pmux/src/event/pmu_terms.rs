@@ -24,6 +24,7 @@ const EVERYWHERE: [&str; 8] = ["config", "config1", "config2", "config3", "confi
 
 #[derive(Default, Debug)]
 pub(super) struct Words {
+    /// In the order of [`ConfigWord`].
     words: [u64; 5],
     /// The words that a term has touched.
     touched: [bool; 5],
@@ -209,7 +210,7 @@ impl Words {
 
     fn field(&mut self, name: &str, format: Format, value: u64) -> Result<(), String> {
         let bits = format.scatter(value).map_err(|large| too_large(name, value, large.max))?;
-        let i = index(format.word);
+        let i = format.word as usize;
         self.words[i] = self.words[i] & !format.mask() | bits;
         self.touched[i] = true;
         self.note(name, value);
@@ -217,7 +218,7 @@ impl Words {
     }
 
     fn word(&mut self, word: ConfigWord, value: u64) {
-        let i = index(word);
+        let i = word as usize;
         self.words[i] = value;
         self.touched[i] = true;
         self.note(word.name(), value);
@@ -248,14 +249,4 @@ fn refusal(term: &Term, pmu: &str) -> String {
         return unsupported_term(&term.name, reason);
     }
     unknown_term(pmu, &term.name)
-}
-
-fn index(word: ConfigWord) -> usize {
-    match word {
-        ConfigWord::Config => 0,
-        ConfigWord::Config1 => 1,
-        ConfigWord::Config2 => 2,
-        ConfigWord::Config3 => 3,
-        ConfigWord::Config4 => 4,
-    }
 }

@@ -12,6 +12,7 @@ use super::breakpoint::Access;
 use super::error::{ParseFault, RAW_TOO_LARGE, unsupported_term};
 use super::modifiers::{Modifier, Modifiers};
 use super::names::{from_plain_number, raw_digits};
+use super::pmu_by_number;
 use super::pmu_terms::Words;
 use super::printable;
 use super::probe;
@@ -192,10 +193,7 @@ impl Resolver<'_> {
             EventType::BREAKPOINT => Some("breakpoint"),
             _ => None,
         };
-        let named = || {
-            let names = self.catalog.pmu_names().unwrap_or_default();
-            names.iter().find(|name| self.catalog.pmu(name).is_ok_and(|pmu| pmu.kind() == kind)).cloned()
-        };
+        let named = || pmu_by_number(self.catalog, EventType(kind)).map(|pmu| pmu.name().to_owned());
         fixed.map(String::from).or_else(named).unwrap_or_default()
     }
 

@@ -49,13 +49,13 @@ impl ExactGroup {
     /// How many events it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.own.len()
+        self.own.opened.events.len()
     }
 
     /// Whether it has none: never so.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.own.is_empty()
+        self.own.opened.events.is_empty()
     }
 
     /// Enables one event; in a group it counts while the leader is enabled too.
@@ -81,7 +81,7 @@ impl ExactGroup {
     pub fn reset(&mut self, index: usize) -> Result<(), Error> {
         let event = self.own.event(index)?;
         let reported = self.tally_since_open(index)?.map(|tally| tally.retired.value);
-        self.own.session.engine().reset(event)?;
+        self.own.engine().reset(event)?;
         if let (Some(forgotten), Some(reported)) = (self.forgotten.get_mut(index), reported) {
             *forgotten = reported;
         }
@@ -111,10 +111,10 @@ impl ExactGroup {
     /// [`Error::Modify`] where others use its counter, or children count for it; [`Error::Read`] where there is no such event.
     pub fn modify(&self, index: usize, to: &Event) -> Result<(), Error> {
         let event = self.own.event(index)?;
-        let before = self.own.session.engine().attr(event)?;
+        let before = self.own.engine().attr(event)?;
         let attr = becoming(&before, to)?;
-        let modified = self.own.session.engine().modify(event, &attr);
-        modified.map_err(|error| not_modified(&self.own.session, error, attr, self.kind))
+        let modified = self.own.engine().modify(event, &attr);
+        modified.map_err(|error| not_modified(&self.own.opened.session, error, attr, self.kind))
     }
 
     /// Reads one event, with what its children have counted.
@@ -141,8 +141,8 @@ impl ExactGroup {
     pub fn state(&self, index: usize) -> Result<EventState, Error> {
         let event = self.own.event(index)?;
         // What can't be read says so by its state.
-        let _ = self.own.session.engine().read(event);
-        Ok(self.own.session.engine().state(event)?)
+        let _ = self.own.engine().read(event);
+        Ok(self.own.engine().state(event)?)
     }
 
     /// What the root task and its children have counted: children that live are still in `own`. `None` without
@@ -161,18 +161,18 @@ impl ExactGroup {
 
     fn tally_since_open(&mut self, index: usize) -> Result<Option<FamilyTally>, Error> {
         let Some(follower) = &mut self.follower else { return Ok(None) };
-        let engine = self.own.session.engine();
+        let engine = self.own.engine();
         follower.settle(engine);
-        Ok(engine.read_family(follower.family())?.get(index).copied())
+        Ok(engine.read_family(follower.family)?.get(index).copied())
     }
 
     /// What a child has counted that has exited, its own children left out. `None` while it lives, where it is no child or its
     /// report was lost, and without [`Attribution::EachProcess`].
     pub fn child(&mut self, index: usize, tid: i32) -> Option<Count> {
         let (follower, events) = (self.follower.as_mut()?, self.own.opened.events.len());
-        let engine = self.own.session.engine();
+        let engine = self.own.engine();
         follower.settle(engine);
-        engine.with_family(follower.family(), |family| {
+        engine.with_family(follower.family, |family| {
             let relative = family.task(family.find(LinuxHost::task(tid))?)?;
             relative.exited.filter(|_| relative.reports as usize >= events)?;
             relative.counts().get(index).copied()
@@ -182,14 +182,14 @@ impl ExactGroup {
     /// How many records of its children were lost.
     pub fn lost(&mut self) -> u64 {
         let Some(follower) = &mut self.follower else { return 0 };
-        follower.settle(self.own.session.engine());
+        follower.settle(self.own.engine());
         follower.lost()
     }
 
     /// The time, on the clock of the counts.
     #[must_use]
     pub fn now(&self) -> Nanos {
-        pmux_engine::Host::now(self.own.session.engine().host())
+        pmux_engine::Host::now(self.own.engine().host())
     }
 }
 

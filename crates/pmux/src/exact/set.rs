@@ -4,6 +4,7 @@
 
 use super::{EventState, SetReading, Switchable};
 use crate::error::Error;
+use crate::owned_group::Owned;
 use crate::session::Session;
 use pmux_engine::engine::SetRequest;
 use pmux_engine::event_set::Member;
@@ -14,8 +15,7 @@ use pmux_linux::diagnose::TargetKind;
 
 /// A group that is open on CPUs.
 pub struct ExactSet {
-    session: Session,
-    set: SetId,
+    set: Owned<SetId>,
 }
 
 impl ExactSet {
@@ -27,16 +27,14 @@ impl ExactSet {
         };
         let request =
             SetRequest { groups: vec![spec.clone()], scope: SetScope::Everything, mask, absent: Absent::Await };
-        match session.engine().open_set(request) {
-            Ok(set) => Ok(Self { session: session.clone(), set }),
-            Err(error) => Err(session.refused(error.error, spec, TargetKind::Cpu(error.cpu.0))),
-        }
+        let opened = session.hold_set(request).map(|set| Self { set });
+        opened.map_err(|error| session.refused(error.error, spec, TargetKind::Cpu(error.cpu.0)))
     }
 
     /// All of it, for an event set.
     #[must_use]
     pub fn switchable(&self) -> Switchable {
-        Switchable(Member::Set(self.set))
+        Switchable(Member::Set(*self.set))
     }
 
     /// Lets all events count on all CPUs.
@@ -44,7 +42,7 @@ impl ExactSet {
     /// # Errors
     /// [`Error::Control`].
     pub fn arm(&self) -> Result<(), Error> {
-        Ok(self.session.engine().enable_set(self.set)?)
+        Ok(self.set.session.engine().enable_set(*self.set)?)
     }
 
     /// Stops all events.
@@ -52,7 +50,7 @@ impl ExactSet {
     /// # Errors
     /// [`Error::Control`].
     pub fn disarm(&self) -> Result<(), Error> {
-        Ok(self.session.engine().disable_set(self.set)?)
+        Ok(self.set.session.engine().disable_set(*self.set)?)
     }
 
     /// Sets all counts to 0; the times stay.
@@ -60,7 +58,7 @@ impl ExactSet {
     /// # Errors
     /// [`Error::Control`].
     pub fn reset(&self) -> Result<(), Error> {
-        Ok(self.session.engine().reset_set(self.set)?)
+        Ok(self.set.session.engine().reset_set(*self.set)?)
     }
 
     /// Reads all events on all CPUs, after CPUs that came or went were taken into account.
@@ -68,8 +66,8 @@ impl ExactSet {
     /// # Errors
     /// [`Error::Read`]; each count has its own result.
     pub fn read(&self) -> Result<SetReading, Error> {
-        self.session.follow_hotplug();
-        Ok(self.session.engine().read_set(self.set)?)
+        self.set.session.follow_hotplug();
+        Ok(self.set.session.engine().read_set(*self.set)?)
     }
 
     /// Where one of its events is in its life, on each CPU where it is open now.
@@ -78,19 +76,13 @@ impl ExactSet {
     /// [`Error::Read`].
     pub fn states(&self, index: usize) -> Result<Vec<(u32, EventState)>, Error> {
         self.read()?;
-        let engine = self.session.engine();
+        let engine = self.set.session.engine();
         let mut states = Vec::new();
-        for (cpu, events) in engine.set_events(self.set)? {
+        for (cpu, events) in engine.set_events(*self.set)? {
             if let Some(&event) = events.get(index) {
                 states.push((cpu.0, engine.state(event)?));
             }
         }
         Ok(states)
-    }
-}
-
-impl Drop for ExactSet {
-    fn drop(&mut self) {
-        self.session.engine().close_set(self.set);
     }
 }

@@ -336,7 +336,7 @@ impl Flight {
     #[must_use]
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = self.recorder.fds();
-        fds.push(self.writing.done().as_fd());
+        fds.push(self.writing.done.as_fd());
         fds
     }
 
@@ -372,27 +372,27 @@ impl Flight {
 
     /// Takes in what explains samples.
     fn listen(&mut self) {
-        listen(self.recorder.rings_of_tracking(), &mut self.past);
-        if let Some(waits) = &mut self.waits {
-            self.recorder.waits_since().into_iter().for_each(|since_ns| waits.begin(since_ns));
-            waits.put(self.recorder.take_waits());
+        listen(self.recorder.rings.each(), &mut self.past);
+        if let (Some(waits), Some(off_cpu)) = (&mut self.waits, &mut self.recorder.off_cpu) {
+            off_cpu.since_ns().into_iter().for_each(|since_ns| waits.begin(since_ns));
+            waits.put(off_cpu.take(u64::MAX));
         }
     }
 
     /// Looks how far the rings reach, and forgets what is older.
     fn look(&mut self, now_ns: u64) {
-        let Some(cpu_rings) = self.recorder.cpu_rings() else { return };
+        let Some(cpu_rings) = &mut self.recorder.rings.cpu_rings else { return };
         cpu_rings.watch(now_ns);
         let oldest_ns = cpu_rings.oldest_ns().max(self.cut_ns(now_ns));
         // A snapshot that is not over has older samples.
-        let oldest_ns =
-            self.pending.as_ref().and_then(Pending::cut_ns).map_or(oldest_ns, |cut_ns| cut_ns.min(oldest_ns));
+        let taken = self.pending.as_ref().and_then(|pending| pending.taken);
+        let oldest_ns = taken.map_or(oldest_ns, |taken| taken.cut_ns.min(oldest_ns));
         self.past.forget(oldest_ns, now_ns, is_alive);
-        if let Some(waits) = &mut self.waits {
-            waits.put(self.recorder.take_sums_of_waits(now_ns));
+        if let (Some(waits), Some(off_cpu)) = (&mut self.waits, &mut self.recorder.off_cpu) {
+            waits.put(off_cpu.sums_at(now_ns));
             waits.forget(oldest_ns);
         }
-        self.recorder.forget_absences(Nanos(oldest_ns));
+        self.recorder.absences.forget(Nanos(oldest_ns));
         let covered = |(at, _): &(Nanos, String)| at.0 < oldest_ns;
         let over = self.marks.iter().take_while(|mark| covered(mark)).count();
         self.marks.drain(..over.max(self.marks.len().saturating_sub(MOST_MARKS)));
@@ -415,7 +415,7 @@ impl Flight {
         self.begun += 1;
         let number = self.begun;
         let mut pending = Pending::new(number, cause);
-        if self.writing.count() >= MOST_WRITING {
+        if self.writing.running >= MOST_WRITING {
             self.pending = Some(pending);
             return Requested::Waits(number);
         }
@@ -423,22 +423,22 @@ impl Flight {
         self.pending = Some(pending);
         let mut none = Vec::new();
         self.go_on(&mut none);
-        self.writing.put_back(none);
+        self.writing.kept_back.extend(none);
         Requested::Begun(number)
     }
 
     fn begin(&mut self, pending: &mut Pending) {
         let now_ns = pmux_linux::now_ns();
         let cut_ns = self.cut_ns(now_ns);
-        let Some(cpu_rings) = self.recorder.cpu_rings() else { return };
+        let Some(cpu_rings) = &mut self.recorder.rings.cpu_rings else { return };
         pending.begin(cpu_rings, cut_ns, now_ns, nanos(self.options.after));
     }
 
     /// Goes on with the snapshot that is not over yet.
     fn go_on(&mut self, done: &mut Vec<Result<FlightSnapshot, SnapshotError>>) {
         let Some(mut pending) = self.pending.take() else { return };
-        if !pending.is_begun() {
-            if self.writing.count() >= MOST_WRITING {
+        if pending.taken.is_none() {
+            if self.writing.running >= MOST_WRITING {
                 self.pending = Some(pending);
                 return;
             }
@@ -446,7 +446,7 @@ impl Flight {
         }
         let now_ns = pmux_linux::now_ns();
         let times = pending.is_over(now_ns).then(|| write::Times::new(self.recorder.events()));
-        let Some(cpu_rings) = self.recorder.cpu_rings() else { return };
+        let Some(cpu_rings) = &mut self.recorder.rings.cpu_rings else { return };
         if let Some(times) = times {
             pending.end(cpu_rings, &times);
             self.write(pending, done);
@@ -468,7 +468,8 @@ impl Flight {
 
     fn job(&mut self, pending: Pending) -> Result<write::Job, String> {
         let early = self.recorder.features_of(&self.options.words).map_err(|error| error.to_string())?;
-        let (number, causes, copies, taken) = pending.into_parts();
+        let Pending { number, causes, copies, taken } = pending;
+        let taken = taken.unwrap_or_default();
         let cut_ns = taken.cut_ns;
         let waits = self.waits_until(taken.ended_ns).map_err(|error| error.to_string())?;
         let previous = self.previous.replace((number, Nanos(taken.ended_ns)));
@@ -496,12 +497,13 @@ impl Flight {
 
     /// Waits that ended up to that time, and those that go on.
     fn waits_until(&mut self, ended_ns: u64) -> Result<Option<waits::SnapshotWaits>, Error> {
-        let (Some(waits), recorder) = (&mut self.waits, &mut self.recorder) else { return Ok(None) };
-        waits.put(recorder.take_sums_of_waits(ended_ns));
-        let under_way = recorder.waits_under_way()?;
+        let samples = WaitSamples::of(self.recorder.events());
+        let (Some(waits), Some(off_cpu)) = (&mut self.waits, &mut self.recorder.off_cpu) else { return Ok(None) };
+        waits.put(off_cpu.sums_at(ended_ns));
+        let under_way = off_cpu.waits_under_way()?;
         // What has ended before it was looked is in the rings.
-        waits.put(recorder.take_waits());
-        Ok(Some(waits.snapshot(WaitSamples::of(recorder.events()), under_way, recorder.waits_unseen())))
+        waits.put(off_cpu.take(u64::MAX));
+        Ok(Some(waits.snapshot(samples, under_way, off_cpu.unseen())))
     }
 
     /// Notes that something happened: every snapshot that covers the time tells it.
@@ -517,13 +519,13 @@ impl Flight {
     #[must_use]
     pub fn status(&mut self) -> Status {
         let now_ns = pmux_linux::now_ns();
-        let (past_bytes, lost) = (self.past.bytes(), self.past.lost());
-        let (begun, writing) = (self.begun, self.writing.count());
+        let (past_bytes, lost) = (self.past.bytes(), self.past.lost);
+        let (begun, writing) = (self.begun, self.writing.running);
         let keep = self.options.keep;
-        let warnings = self.recorder.losses_of_waits();
-        let waits_bytes = self.waits.as_ref().map_or(0, KeptWaits::bytes);
+        let warnings = self.recorder.off_cpu.as_ref().map(|off_cpu| off_cpu.losses()).unwrap_or_default();
+        let waits_bytes = self.waits.as_ref().map_or(0, |waits| waits.bytes);
         let mut status = Status { held: Vec::new(), warnings, past_bytes, waits_bytes, lost, begun, writing };
-        let Some(cpu_rings) = self.recorder.cpu_rings() else { return status };
+        let Some(cpu_rings) = &mut self.recorder.rings.cpu_rings else { return status };
         cpu_rings.watch(now_ns);
         status.held = cpu_rings.held(now_ns);
         if let Keeping::Span(span) = keep {
@@ -543,7 +545,7 @@ impl Flight {
                      only (--off-cpu=1ms)",
                     Duration::from_nanos(now_ns.saturating_sub(since_ns)).as_secs_f64(),
                     span.as_secs_f64(),
-                    waits.bytes() >> 10
+                    waits.bytes >> 10
                 ));
             }
         }
@@ -562,7 +564,7 @@ impl Flight {
     #[must_use]
     pub fn finish(&mut self) -> Vec<Result<FlightSnapshot, SnapshotError>> {
         let mut done = Vec::new();
-        while self.pending.is_some() || self.writing.count() > 0 {
+        while self.pending.is_some() || self.writing.running > 0 {
             if let Some(pending) = &mut self.pending {
                 pending.end_now();
             }

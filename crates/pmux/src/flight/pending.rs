@@ -15,9 +15,10 @@ const MOST_TIMES: u64 = 2;
 
 pub(super) struct Pending {
     pub(super) number: u64,
-    causes: Vec<SnapshotCause>,
-    copies: Copies,
-    taken: Option<SnapshotTimes>,
+    pub(super) causes: Vec<SnapshotCause>,
+    pub(super) copies: Copies,
+    /// `None` while it waits for its turn.
+    pub(super) taken: Option<SnapshotTimes>,
 }
 
 /// What is known once it is begun.
@@ -52,10 +53,6 @@ impl Pending {
         let ended_ns = self.copy_all(cpu_rings);
         let ends_ns = now_ns.saturating_add(after_ns);
         self.taken = Some(SnapshotTimes { begun_ns: now_ns, cut_ns, ends_ns, next_ns: now_ns, ended_ns });
-    }
-
-    pub(super) fn is_begun(&self) -> bool {
-        self.taken.is_some()
     }
 
     /// Copies what came since, where it is time for that; at the latest after `most_ns` it is time again.
@@ -97,15 +94,5 @@ impl Pending {
 
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.taken.map(|taken| taken.next_ns.min(taken.ends_ns))
-    }
-
-    /// Nothing in it is older.
-    pub(super) fn cut_ns(&self) -> Option<u64> {
-        self.taken.map(|taken| taken.cut_ns)
-    }
-
-    /// Number, causes, what was copied, and of what time.
-    pub(super) fn into_parts(self) -> (u64, Vec<SnapshotCause>, Copies, SnapshotTimes) {
-        (self.number, self.causes, self.copies, self.taken.unwrap_or_default())
     }
 }

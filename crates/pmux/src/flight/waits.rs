@@ -24,7 +24,7 @@ struct Round {
 /// Waits that have ended.
 pub(super) struct KeptWaits {
     rounds: VecDeque<Round>,
-    bytes: u64,
+    pub(super) bytes: u64,
     most_bytes: u64,
     layout: SampleLayout,
     /// Since when they are recorded; `None` before.
@@ -90,10 +90,6 @@ impl KeptWaits {
         let round = self.rounds.pop_front()?;
         self.bytes -= round.records.len() as u64;
         Some(round)
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Since when waits are there, where there was no room for as many as were asked for.
@@ -184,17 +180,17 @@ mod tests {
         for at_ns in 1..=10 {
             kept.put(taken(&[at_ns * 10]));
         }
-        assert_eq!((kept.bytes(), kept.since_ns), (128, 20));
+        assert_eq!((kept.bytes, kept.since_ns), (128, 20));
         assert_eq!((kept.shortened(19), kept.shortened(20)), (Some(20), None));
         // What is too old is not missed.
         kept.forget(91);
-        assert_eq!((kept.bytes(), kept.since_ns), (16, 20));
+        assert_eq!((kept.bytes, kept.since_ns), (16, 20));
         // Of what came at once, from one CPU after the other, the newest stays.
         kept.put(taken(&[210, 230, 250, 270, 290, 220, 240, 260, 280, 300]));
-        assert_eq!((kept.bytes(), kept.since_ns), (128, 220));
+        assert_eq!((kept.bytes, kept.since_ns), (128, 220));
         // A wait is not torn.
         kept.put(taken(&[400; 20]));
-        assert_eq!((kept.bytes(), kept.since_ns), (0, 400));
+        assert_eq!((kept.bytes, kept.since_ns), (0, 400));
         assert_eq!(kept.snapshot(WaitSamples::default(), None, 0).since_ns, u64::MAX, "it has not begun");
         kept.begin(500);
         kept.begin(600);

@@ -196,10 +196,12 @@ pub(super) struct Writing {
     send: Sender<Done>,
     receive: Receiver<Done>,
     /// A byte for each that is done, so that another thread can wait for it.
-    done: PipeReader,
+    pub(super) done: PipeReader,
     done_writer: PipeWriter,
-    running: usize,
-    kept_back: Vec<Done>,
+    /// How many are not done yet.
+    pub(super) running: usize,
+    /// What is answered with the next ones.
+    pub(super) kept_back: Vec<Done>,
 }
 
 impl Writing {
@@ -207,16 +209,6 @@ impl Writing {
         let (send, receive) = channel();
         let (done, done_writer) = io::pipe().map_err(Error::Output)?;
         Ok(Self { send, receive, done, done_writer, running: 0, kept_back: Vec::new() })
-    }
-
-    /// What is readable when one is done.
-    pub(super) fn done(&self) -> &PipeReader {
-        &self.done
-    }
-
-    /// How many are not done yet.
-    pub(super) fn count(&self) -> usize {
-        self.running
     }
 
     /// Writes a snapshot, in a thread.
@@ -268,11 +260,6 @@ impl Writing {
         // It comes right behind the result.
         let _ = self.done.read_exact(&mut [0]);
         self.running -= 1;
-    }
-
-    /// Answers these with the next ones.
-    pub(super) fn put_back(&mut self, done: Vec<Done>) {
-        self.kept_back.extend(done);
     }
 }
 

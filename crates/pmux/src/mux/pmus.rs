@@ -7,7 +7,7 @@
 
 use super::turns::Turning;
 use crate::counters::Column;
-use crate::event::EventSource;
+use crate::event::{EventSource, pmu_by_number};
 use crate::session::Session;
 use pmux_abi::attr::{Attr, EventType, Sampling, hw};
 use pmux_engine::pmu::{PmuTable as _, Slot, SlotMask};
@@ -164,13 +164,15 @@ impl Session {
 
     /// What is known of all PMUs whose counters the engine hands out.
     pub(crate) fn all_capacities(&self) -> Vec<PmuCapacity> {
-        let capacity = |unit: &Unit| {
-            let CapacitySnapshot { counters, limit, events } = self.engine().host().capacity(unit.pmu)?;
-            let own: u8 = events.iter().map(|(_, capacity)| capacity.own).sum();
-            let shared = counters.saturating_sub(own);
-            Some(PmuCapacity { pmu: unit.name.clone(), counters, limit, events: Vec::new(), shared })
-        };
-        self.inner.mux.units.with(|units| units.iter().filter_map(capacity).collect())
+        self.inner.mux.units.with(|units| units.iter().filter_map(|unit| Some(self.capacity(unit)?.0)).collect())
+    }
+
+    /// How many events of a PMU run at once; and of each question what is known.
+    fn capacity(&self, unit: &Unit) -> Option<(PmuCapacity, Vec<(Attr, EventCapacity)>)> {
+        let CapacitySnapshot { counters, limit, events: tried } = self.engine().host().capacity(unit.pmu)?;
+        let own: u8 = tried.iter().map(|(_, capacity)| capacity.own).sum();
+        let (events, shared) = (Vec::new(), counters.saturating_sub(own));
+        Some((PmuCapacity { pmu: unit.name.clone(), counters, limit, events, shared }, tried))
     }
 
     /// The name of the PMU that counts generic events: not the same everywhere.
@@ -211,8 +213,10 @@ impl Session {
     }
 
     fn new_unit(&self, kind: EventType) -> Option<Unit> {
-        let found = find_pmu(self.catalog(), kind);
-        let (name, cpus) = found.unwrap_or_else(|| (self.core().name.clone(), PmuCpus::Any));
+        let (name, cpus) = match pmu_by_number(self.catalog(), kind) {
+            Some(pmu) => (pmu.name().to_owned(), pmu.cpus().cloned().unwrap_or_default()),
+            None => (self.core().name.clone(), PmuCpus::Any),
+        };
         let everywhere = Cpus::system().possible().unwrap_or_else(|_| self.online());
         let reach = match &cpus {
             PmuCpus::Only(cpus) if cpus.len() < everywhere.len() => Reach::SomeCpus,
@@ -293,20 +297,17 @@ impl Session {
         let capacity = |unit: &Unit| {
             let mut asked = columns.iter().filter(|column| column.is_scarce() && column.pmu == unit.pmu).peekable();
             asked.peek()?;
-            let CapacitySnapshot { counters, limit, events } = self.engine().host().capacity(unit.pmu)?;
-            let own: u8 = events.iter().map(|(_, capacity)| capacity.own).sum();
+            let (mut known, tried) = self.capacity(unit)?;
             let of = |column: &Column| {
-                let (_, capacity) = events.iter().find(|(tried, _)| *tried == capacity_key(&column.attr))?;
+                let (_, capacity) = tried.iter().find(|(tried, _)| *tried == capacity_key(&column.attr))?;
                 Some((column.event.name.clone(), *capacity))
             };
-            let mut known: Vec<(String, EventCapacity)> = Vec::new();
             for (name, capacity) in asked.filter_map(of) {
-                if known.iter().all(|(other, _)| *other != name) {
-                    known.push((name, capacity));
+                if known.events.iter().all(|(other, _)| *other != name) {
+                    known.events.push((name, capacity));
                 }
             }
-            let shared = counters.saturating_sub(own);
-            Some(PmuCapacity { pmu: unit.name.clone(), counters, limit, events: known, shared })
+            Some(known)
         };
         self.inner.mux.units.with(|units| units.iter().filter_map(capacity).collect())
     }
@@ -323,10 +324,4 @@ fn find_core(catalog: &Catalog) -> CorePmu {
         Some(pmu) => CorePmu { kind: EventType(pmu.kind()), name: pmu.name().to_owned() },
         None => CorePmu { kind: raw, name: "cpu".to_owned() },
     }
-}
-
-fn find_pmu(catalog: &Catalog, kind: EventType) -> Option<(String, PmuCpus)> {
-    let pmu =
-        catalog.pmu_names().ok()?.iter().filter_map(|name| catalog.pmu(name).ok()).find(|pmu| pmu.kind() == kind.0)?;
-    Some((pmu.name().to_owned(), pmu.cpus().cloned().unwrap_or_default()))
 }

@@ -10,6 +10,7 @@ mod source;
 
 use crate::error::Error;
 use crate::event::Event;
+use crate::owned_group::Owned;
 use crate::session::{Backend, Session};
 use crate::target::Target;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, SampleFormat, Sampling, Wakeup};
@@ -72,9 +73,9 @@ pub struct OverflowCounter {
 
 enum OverflowEvents {
     /// An event of each of some threads.
-    Threads(Vec<Opened>),
+    Threads(Vec<Owned<Opened>>),
     /// An event on each of some CPUs.
-    Cpus(SetId),
+    Cpus(Owned<SetId>),
 }
 
 const CLOCK_MONOTONIC: i32 = 1;
@@ -122,7 +123,6 @@ impl OverflowCounter {
         };
         let held = hold(session, attr, target)?;
         let layout = SampleLayout::new(&attr);
-        // From here on a failure closes what is held.
         let (session, sources) = (session.clone(), Vec::new());
         let mut counter = Self { session, held, sources, layout, period, asked, ring_pages, lost: 0 };
         counter.follow_cpus()?;
@@ -171,7 +171,7 @@ impl OverflowCounter {
             OverflowEvents::Threads(threads) => {
                 threads.iter().flat_map(|opened| opened.events.iter().copied()).collect()
             }
-            &OverflowEvents::Cpus(set) => engine.set_events(set)?.into_iter().flat_map(|(_, events)| events).collect(),
+            OverflowEvents::Cpus(set) => engine.set_events(**set)?.into_iter().flat_map(|(_, events)| events).collect(),
         };
         let lost = &mut self.lost;
         self.sources.retain(|source| {
@@ -206,8 +206,8 @@ impl OverflowCounter {
                     sum += engine.read(event)?;
                 }
             }
-            &OverflowEvents::Cpus(set) => {
-                for count in engine.read_set(set)?.cpus.into_iter().flat_map(|cpu| cpu.counts) {
+            OverflowEvents::Cpus(set) => {
+                for count in engine.read_set(**set)?.cpus.into_iter().flat_map(|cpu| cpu.counts) {
                     sum += count?;
                 }
             }
@@ -223,7 +223,7 @@ impl OverflowCounter {
         let engine = self.session.engine();
         let done = match &self.held {
             OverflowEvents::Threads(threads) => threads.iter().try_for_each(|opened| engine.enable_group(opened.group)),
-            &OverflowEvents::Cpus(set) => engine.enable_set(set),
+            OverflowEvents::Cpus(set) => engine.enable_set(**set),
         };
         Ok(done?)
     }
@@ -238,7 +238,7 @@ impl OverflowCounter {
             OverflowEvents::Threads(threads) => {
                 threads.iter().try_for_each(|opened| engine.disable_group(opened.group))
             }
-            &OverflowEvents::Cpus(set) => engine.disable_set(set),
+            OverflowEvents::Cpus(set) => engine.disable_set(**set),
         };
         Ok(done?)
     }
@@ -247,16 +247,6 @@ impl OverflowCounter {
     #[must_use]
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         self.sources.iter().map(|source| source.ring.fd()).collect()
-    }
-}
-
-impl Drop for OverflowCounter {
-    fn drop(&mut self) {
-        let engine = self.session.engine();
-        match &self.held {
-            OverflowEvents::Threads(threads) => threads.iter().for_each(|opened| engine.close(opened.group)),
-            &OverflowEvents::Cpus(set) => engine.close_set(set),
-        }
     }
 }
 
@@ -279,7 +269,7 @@ fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<OverflowEv
             let (mask, absent) = cpus.mask(session)?;
             let files = mask.len() as u64;
             let request = SetRequest { groups: vec![group], scope: SetScope::Everything, mask, absent };
-            let opened = session.engine().open_set(request);
+            let opened = session.hold_set(request);
             let set = opened.map_err(|error| refused(error.error, TargetKind::Cpu(error.cpu.0), files))?;
             return Ok(OverflowEvents::Cpus(set));
         }
@@ -288,14 +278,15 @@ fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<OverflowEv
     if tids.is_empty() {
         return Err(Error::Options("there is nothing to count: the list of threads or processes is empty"));
     }
-    let (mut threads, mut gone): (Vec<Opened>, _) = (Vec::new(), None);
+    let (mut threads, mut gone) = (Vec::new(), None);
     for &tid in &tids {
-        match session.engine().open(&group, EngineTarget::task(LinuxHost::task(tid))) {
+        match session.hold(&group, EngineTarget::task(LinuxHost::task(tid))) {
             Ok(opened) => threads.push(opened),
             // A thread that exits meanwhile is left out, as long as one remains.
             Err(error) if error.errno() == ESRCH => gone = Some(error),
             Err(error) => {
-                threads.iter().for_each(|opened| session.engine().close(opened.group));
+                // Only what is closed is counted once.
+                drop(threads);
                 return Err(refused(error, TargetKind::Task(whose), tids.len() as u64));
             }
         }

@@ -178,10 +178,8 @@ impl<S: Sink> Sink for Chosen<S> {
         });
         // Records that were made up from what was there before are of no CPU.
         let has_cpu = happening.cpu.is_none() || wanted.has_cpu(happening.cpu);
-        if since_ns.is_none_or(|since| wanted.has_time(since)) && has_task && has_cpu {
-            return self.sink.happening(profile, happening);
-        }
-        ControlFlow::Continue(())
+        let is_wanted = since_ns.is_none_or(|since| wanted.has_time(since)) && has_task && has_cpu;
+        if is_wanted { self.sink.happening(profile, happening) } else { ControlFlow::Continue(()) }
     }
 
     fn progress(&mut self, profile: &Profile, progress: Progress) -> ControlFlow<()> {

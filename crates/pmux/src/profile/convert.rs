@@ -7,7 +7,7 @@
 
 use super::error::ProfileError;
 use super::head::Head;
-use super::input::{Counted, Input};
+use super::input::Input;
 use super::maps::Maps;
 use super::modules::Modules;
 use super::names::Names;
@@ -42,7 +42,7 @@ pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileErr
     let written = input.written();
     let (next, notes) = (std::mem::take(&mut input.next), std::mem::take(&mut input.notes));
     let beside = input.take_beside()?;
-    let (mut on_progress, counted) = (input.on_progress.take(), input.counted);
+    let (mut on_progress, by_branches) = (input.on_progress.take(), input.by_branches);
     let (mut head, records) = input.begin()?;
     head.notes.extend(notes);
     let mut ahead = Ahead::new(Reader::new(records, beside, &head, next));
@@ -51,7 +51,7 @@ pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileErr
     head.tracing = tracing;
     let mut converter = Converter::new(head, (sink.wants(), sink.max_stack()), sources);
     converter.profile.written = written;
-    converter.counted = counted;
+    converter.by_branches = by_branches;
     loop {
         match ahead.next()? {
             ReadStep::Part(mut part) => {
@@ -78,7 +78,7 @@ struct Converter {
     /// Changes with each change of the kernel's mappings.
     kernel_stamp: u32,
     detail: Detail,
-    counted: Counted,
+    by_branches: bool,
     /// So many frames of a call chain are read.
     max_stack: usize,
     words: Vec<u64>,
@@ -116,7 +116,7 @@ impl Converter {
             kernel: Maps::default(),
             kernel_stamp: 0,
             detail,
-            counted: Counted::Samples,
+            by_branches: false,
             max_stack,
             words: Vec::new(),
             addresses: Vec::new(),
@@ -223,7 +223,7 @@ impl Converter {
             bytes
         };
         if self.detail == Detail::Innermost
-            && self.counted == Counted::Samples
+            && !self.by_branches
             && header.misc.cpu_mode() != CpuMode::Unknown
             && let Some(front) = decode_sample_front(bytes, &layout).filter(|front| front.ip.is_some())
         {
@@ -253,8 +253,7 @@ impl Converter {
         let Profile { tasks, names, .. } = &mut self.profile;
         let thread = tasks.find(task.pid.cast_signed(), task.tid.cast_signed(), names);
         let mode = header.misc.cpu_mode();
-        let takes_branches = self.counted == Counted::Branches;
-        let stack = if takes_branches { StackId::EMPTY } else { self.stack(thread, mode, fields, event) };
+        let stack = if self.by_branches { StackId::EMPTY } else { self.stack(thread, mode, fields, event) };
         let period =
             fields.period.unwrap_or_else(|| match self.profile.events.get(event).map(|event| event.attr.sampling) {
                 Some(Sampling::Period(period)) => period,
@@ -266,7 +265,7 @@ impl Converter {
         let cpu = fields.cpu;
         let sample =
             Sample { time_ns, cpu, event, thread, comm, period, stack, addresses: &[], mode, parallelism, fields };
-        if takes_branches {
+        if self.by_branches {
             return self.branches(&sample, sink);
         }
         let sample = Sample { addresses: &self.addresses, ..sample };

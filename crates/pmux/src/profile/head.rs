@@ -206,10 +206,9 @@ impl Head {
     /// Reads the description of a file, and where its records stand.
     pub(super) fn read(file: &File) -> Result<(Self, Range<u64>), ProfileError> {
         let length = file.metadata()?.len();
-        let cut = |what| move || ProfileError::CutOff { what };
         let header = bytes_at(file, 0, FILE_HEADER as u64, "header")?;
         let mut fields = Fields(header.get(16..).unwrap_or_default());
-        let mut word = || fields.u64().ok_or_else(cut("header"));
+        let mut word = || fields.u64().ok_or(ProfileError::CutOff { what: "header" });
         let (entry_bytes, attrs_at, attrs_bytes) = (word()?, word()?, word()?);
         let (data_at, data_bytes) = (word()?, word()?);
         let (_event_types_at, _event_types_bytes) = (word()?, word()?);

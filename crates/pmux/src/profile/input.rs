@@ -23,17 +23,8 @@ pub struct Input {
     files: Vec<PathBuf>,
     pub(super) notes: Vec<String>,
     pub(super) on_progress: Option<Box<dyn FnMut(Progress) + Send>>,
-    pub(super) counted: Counted,
-}
-
-/// What is a sample.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Counted {
-    /// What was recorded as one.
-    #[default]
-    Samples,
-    /// Each branch of those.
-    Branches,
+    /// Whether each branch of a sample stands for it.
+    pub(super) by_branches: bool,
 }
 
 enum InputSource {
@@ -117,7 +108,7 @@ impl Input {
             files: Vec::new(),
             notes: Vec::new(),
             on_progress: None,
-            counted: Counted::Samples,
+            by_branches: false,
         }
     }
 
@@ -137,7 +128,7 @@ impl Input {
     /// was. Samples without branches are left out.
     #[must_use]
     pub fn by_branches(self) -> Self {
-        Self { counted: Counted::Branches, ..self }
+        Self { by_branches: true, ..self }
     }
 
     /// The files that are read, in the order of time; none of a stream.

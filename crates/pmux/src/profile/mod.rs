@@ -24,6 +24,23 @@
 //! **Invariant:** memory grows with what is different (stacks, programs, tasks), and not with the length of a recording. The bytes may be
 //! anything: what can't be understood is counted in [`Losses`], and the rest is read.
 
+/// The number of an item of a list.
+macro_rules! number {
+    ($(#[$about:meta])* $name:ident, $place:literal) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name(u32);
+
+        impl $name {
+            #[doc = $place]
+            #[must_use]
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
 mod broken;
 mod build_ids;
 mod choose;

@@ -10,9 +10,10 @@ use super::names::{Name, Names};
 use pmux_abi::record::BuildId;
 use std::collections::HashMap;
 
-/// A module of [`Modules`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ModuleId(u32);
+number! {
+    /// A module of [`Modules`].
+    ModuleId, "Its place in [`Modules`]."
+}
 
 impl ModuleId {
     /// Where nothing is known to be mapped, in user mode.
@@ -23,12 +24,6 @@ impl ModuleId {
     pub const GUEST: Self = Self(2);
     /// The kernel.
     pub const KERNEL: Self = Self(3);
-
-    /// Its place in [`Modules`].
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
 }
 
 /// What a module is, and so how its addresses count.

@@ -6,16 +6,10 @@ use hashbrown::DefaultHashBuilder;
 use hashbrown::hash_table::HashTable;
 use std::hash::BuildHasher;
 
-/// A text that is kept in [`Names`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Name(u32);
-
-impl Name {
-    /// Its place in the order in which texts came: for arrays beside [`Names`].
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+number! {
+    /// A text that is kept in [`Names`].
+    #[derive(Default)]
+    Name, "Its place in the order in which texts came: for arrays beside [`Names`]."
 }
 
 /// Texts by number, each kept once.

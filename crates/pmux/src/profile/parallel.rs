@@ -10,6 +10,7 @@ use super::tally::{Key, Tally, Weight};
 use super::tasks::{ProcessId, Tasks, ThreadId};
 use super::times::{TimeKind, TimeKinds};
 use super::{Apart, EventGroup, EventInfo, Profile};
+use hashbrown::HashMap;
 use pmux_abi::attr::AttrFlags;
 use pmux_abi::record::{Record, SwitchDirection};
 
@@ -144,7 +145,7 @@ impl Tally {
         let mut both = Self::new(apart);
         let (mut idle, mut not_told) = (0, 0);
         // By event and by how many ran: what there was.
-        let mut sums: Vec<(u32, u32, u64)> = Vec::new();
+        let mut sums: HashMap<(u32, u32), u64> = HashMap::new();
         for (key, weight) in self.rows() {
             let Some(&Some(event)) = places.get(key.event as usize) else { continue };
             let Some(running) = key.parallelism.filter(|&running| running > 0) else {
@@ -153,12 +154,7 @@ impl Tally {
                 continue;
             };
             // What rounding leaves goes to a later row, so that the sum is right.
-            let known = sums.iter().position(|&(of, threads, _)| (of, threads) == (event, running));
-            let place = known.unwrap_or(sums.len());
-            if known.is_none() {
-                sums.push((event, running, 0));
-            }
-            let sum = &mut sums[place].2;
+            let sum = sums.entry((event, running)).or_default();
             let before = *sum / u64::from(running);
             *sum = sum.saturating_add(weight.period);
             let period = *sum / u64::from(running) - before;

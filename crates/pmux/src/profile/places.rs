@@ -9,16 +9,9 @@ use super::{FrameId, Module, ModuleId, ModuleKind, Profile, StackId, Symbols};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// A place of [`SourceLines`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SourceLineId(u32);
-
-impl SourceLineId {
-    /// Its place in [`SourceLines::all`].
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+number! {
+    /// A place of [`SourceLines`].
+    SourceLineId, "Its place in [`SourceLines::all`]."
 }
 
 /// What kind of code it is.

@@ -11,35 +11,25 @@ use hashbrown::DefaultHashBuilder;
 use hashbrown::hash_table::HashTable;
 use std::hash::BuildHasher;
 
-/// A frame of [`Stacks`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FrameId(u32);
+number! {
+    /// A frame of [`Stacks`].
+    FrameId, "Its place, for arrays beside [`Stacks`]."
+}
 
-/// A stack of [`Stacks`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StackId(u32);
+number! {
+    /// A stack of [`Stacks`].
+    StackId, "Its place, for arrays beside [`Stacks`]; parents come first."
+}
 
 impl FrameId {
     pub(super) fn at(index: usize) -> Self {
         Self(index as u32)
-    }
-
-    /// Its place, for arrays beside [`Stacks`].
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
     }
 }
 
 impl StackId {
     /// The stack without a frame.
     pub const EMPTY: Self = Self(0);
-
-    /// Its place, for arrays beside [`Stacks`]; parents come first.
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
 }
 
 /// What an address in a call chain is.

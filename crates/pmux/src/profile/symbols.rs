@@ -15,16 +15,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// A function of [`Symbols`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FunctionId(u32);
-
-impl FunctionId {
-    /// Its place in [`Symbols::functions`].
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+number! {
+    /// A function of [`Symbols`].
+    FunctionId, "Its place in [`Symbols::functions`]."
 }
 
 /// A function, or an address of which nothing is known.
@@ -40,18 +33,12 @@ pub struct Function {
     pub inlining: Inlining,
 }
 
-/// What one look-up came to.
-#[derive(Clone, Copy)]
-struct LookupResult {
-    function: u32,
-    offset: u32,
-}
-
 /// The functions of a recording.
 pub struct Symbols {
     functions: Vec<Function>,
-    by_start: HashMap<(ModuleId, u64, bool), u32>,
-    by_frame: Vec<Option<LookupResult>>,
+    by_start: HashMap<(ModuleId, u64, bool), FunctionId>,
+    /// The function of each, and how many bytes behind its beginning it is.
+    by_frame: Vec<Option<(FunctionId, u32)>>,
     /// By frame; only of those that a caller asked for.
     lines: Vec<Option<Arc<[crate::symbol::ResolvedFrame]>>>,
     /// By frame: what was inlined there, the innermost first.
@@ -264,32 +251,27 @@ impl Symbols {
             let functions = &mut self.functions;
             let function = *self.by_start.entry((module, start, is_known)).or_insert_with(|| {
                 functions.push(Function { name, module, start, inlining: Inlining::Called });
-                functions.len() as u32 - 1
+                FunctionId(functions.len() as u32 - 1)
             });
             let offset = frames[index].address.wrapping_sub(start).min(u64::from(u32::MAX)) as u32;
-            self.by_frame[index] = Some(LookupResult { function, offset });
+            self.by_frame[index] = Some((function, offset));
         }
     }
 
-    fn known(&mut self, profile: &Profile, frame: FrameId) -> LookupResult {
+    /// The function of a frame.
+    pub fn function_of(&mut self, profile: &Profile, frame: FrameId) -> &Function {
+        let (function, _) = self.id_of(profile, frame);
+        self.function(function)
+    }
+
+    /// The number of the function of a frame, and how many bytes behind its beginning the frame is.
+    pub fn id_of(&mut self, profile: &Profile, frame: FrameId) -> (FunctionId, u32) {
         let index = frame.index();
         if let Some(&Some(known)) = self.by_frame.get(index) {
             return known;
         }
         self.resolve(profile, [frame]);
-        self.by_frame[index].unwrap_or(LookupResult { function: 0, offset: 0 })
-    }
-
-    /// The function of a frame.
-    pub fn function_of(&mut self, profile: &Profile, frame: FrameId) -> &Function {
-        let function = self.known(profile, frame).function;
-        &self.functions[function as usize]
-    }
-
-    /// The number of the function of a frame, and how many bytes behind its beginning the frame is.
-    pub fn id_of(&mut self, profile: &Profile, frame: FrameId) -> (FunctionId, u32) {
-        let known = self.known(profile, frame);
-        (FunctionId(known.function), known.offset)
+        self.by_frame[index].unwrap_or((FunctionId(0), 0))
     }
 
     /// Where the code of a function is, of a program or library whose file is here and whose symbol table has it.
@@ -314,7 +296,7 @@ impl Symbols {
     }
 
     pub(super) fn known_id_at(&self, frame: usize) -> Option<FunctionId> {
-        self.by_frame.get(frame).copied().flatten().map(|known| FunctionId(known.function))
+        self.by_frame.get(frame).copied().flatten().map(|(function, _)| function)
     }
 
     /// A function of the kernel by its address: its name, and how many bytes behind its beginning the address is.

@@ -10,28 +10,14 @@ use super::names::{Name, Names};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// A thread of [`Tasks`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ThreadId(u32);
-
-/// A process of [`Tasks`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ProcessId(u32);
-
-impl ThreadId {
-    /// Its place in [`Tasks::threads`].
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+number! {
+    /// A thread of [`Tasks`].
+    ThreadId, "Its place in [`Tasks::threads`]."
 }
 
-impl ProcessId {
-    /// Its place in [`Tasks::processes`].
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+number! {
+    /// A process of [`Tasks`].
+    ProcessId, "Its place in [`Tasks::processes`]."
 }
 
 /// One life of a thread.

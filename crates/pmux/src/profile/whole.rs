@@ -6,7 +6,7 @@
 //! [`super::Tally`].
 
 use super::times::{TimeKind, TimeKinds};
-use super::{Happening, Name, Profile, Sample, Sink, StackId, ThreadId, WaitSpan};
+use super::{Happening, Name, Profile, Sample, Sink, StackId, Thread, ThreadId, WaitSpan};
 use pmux_abi::record::{CommCause, Record, SwitchDirection};
 use std::ops::ControlFlow;
 
@@ -119,16 +119,14 @@ impl Sink for Whole {
             Record::Fork(task) if task.time == 0 => return ControlFlow::Continue(()),
             Record::Fork(_) => NotedKind::Born,
             Record::Exit(_) => NotedKind::Ended,
-            Record::Comm(comm) => match happening.thread {
+            Record::Comm(comm) => {
                 // Names that are told again, as where a CPU came, are no news.
-                Some(thread)
-                    if comm.cause == CommCause::Exec
-                        || profile.tasks.thread(thread).is_named_since(happening.time_ns) =>
-                {
-                    NotedKind::Named(profile.tasks.thread(thread).name())
-                }
-                _ => return ControlFlow::Continue(()),
-            },
+                let is_new =
+                    |thread: &&Thread| comm.cause == CommCause::Exec || thread.is_named_since(happening.time_ns);
+                let thread = happening.thread.map(|thread| profile.tasks.thread(thread)).filter(is_new);
+                let Some(thread) = thread else { return ControlFlow::Continue(()) };
+                NotedKind::Named(thread.name())
+            }
             Record::Switch(direction) => switched(direction),
             Record::SwitchCpuWide(switch) => switched(&switch.direction),
             Record::Lost(lost) => NotedKind::Lost(lost.lost),

@@ -31,8 +31,8 @@ impl Absence {
 
 /// All of them, in the order in which they were noticed.
 #[derive(Debug, Default)]
-pub(super) struct Absences {
-    all: Vec<Absence>,
+pub(crate) struct Absences {
+    pub(super) all: Vec<Absence>,
     /// For how long each CPU had been missed before it went away last.
     known: Vec<(u32, Nanos)>,
 }
@@ -69,12 +69,8 @@ impl Absences {
     }
 
     /// Forgets those that were over before a time.
-    pub(super) fn forget(&mut self, before: Nanos) {
+    pub(crate) fn forget(&mut self, before: Nanos) {
         self.all.retain(|absence| absence.to.is_none_or(|to| to >= before));
-    }
-
-    pub(super) fn all(&self) -> &[Absence] {
-        &self.all
     }
 }
 
@@ -92,7 +88,7 @@ mod tests {
     fn each_time_away_is_as_long_as_it_was() {
         let mut absences = Absences::default();
         let spans = |absences: &Absences| -> Vec<_> {
-            absences.all().iter().map(|absence| (absence.from.0, absence.to.map(|to| to.0))).collect()
+            absences.all.iter().map(|absence| (absence.from.0, absence.to.map(|to| to.0))).collect()
         };
         assert_eq!(absences.note(&[of(0, true)], Nanos(100)), 0);
         assert_eq!(spans(&absences), []);
@@ -116,7 +112,7 @@ mod tests {
     fn a_cpu_that_was_never_there_was_away_from_the_beginning() {
         let mut absences = Absences::default();
         absences.note(&[of(80, true)], Nanos(100));
-        assert_eq!(absences.all(), [Absence { cpu: 1, from: Nanos(20), to: Some(Nanos(100)) }]);
+        assert_eq!(absences.all, [Absence { cpu: 1, from: Nanos(20), to: Some(Nanos(100)) }]);
     }
 
     #[test]
@@ -124,7 +120,7 @@ mod tests {
         let mut absences = Absences::default();
         let back: usize = (1..=5000).map(|look| absences.note(&[of(look, true)], Nanos(look * 10))).sum();
         assert_eq!(back, 5000);
-        assert_eq!(absences.all().len(), MOST);
-        assert_eq!(absences.all().last().and_then(|absence| absence.to), Some(Nanos(50_000)));
+        assert_eq!(absences.all.len(), MOST);
+        assert_eq!(absences.all.last().and_then(|absence| absence.to), Some(Nanos(50_000)));
     }
 }

@@ -142,45 +142,12 @@ impl Recorder {
     /// As [`Recorder::drain`]; [`Error::Ring`].
     pub fn drain_with_waits(&mut self, writer: &mut Writer) -> Result<Option<WaitsUntil>, Error> {
         let now = self.off_cpu.as_mut().map(|off_cpu| off_cpu.waits_now()).transpose()?.flatten();
-        let unseen = self.waits_unseen();
+        let unseen = self.off_cpu.as_ref().map_or(0, |off_cpu| off_cpu.unseen());
         let until = now.as_ref().map(|(at_ns, taken)| WaitsUntil { at_ns: *at_ns, samples: taken.samples, unseen });
         // What has ended before that moment, or while it was looked, is in the rings: they are drained behind it.
         now.iter().try_for_each(|(_, taken)| self.put_ours(writer, taken))?;
         self.drain(writer)?;
         Ok(until)
-    }
-
-    /// Takes out what is told of waits that have ended; nothing where none are recorded.
-    pub(crate) fn take_waits(&mut self) -> Taken {
-        self.off_cpu.as_mut().map(|off_cpu| off_cpu.take(u64::MAX)).unwrap_or_default()
-    }
-
-    /// What short waits came to since the last call, as samples of that time.
-    pub(crate) fn take_sums_of_waits(&mut self, at_ns: u64) -> Taken {
-        self.off_cpu.as_mut().map(|off_cpu| off_cpu.sums_at(at_ns)).unwrap_or_default()
-    }
-
-    /// What waits now, as if it ended now, and when that is; `None` where waits are not recorded, or not now.
-    ///
-    /// # Errors
-    /// [`Error::Ring`].
-    pub(crate) fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error> {
-        Ok(self.off_cpu.as_mut().map(|off_cpu| off_cpu.waits_under_way()).transpose()?.flatten())
-    }
-
-    /// What of waits had no room, in sentences.
-    pub(crate) fn losses_of_waits(&self) -> Vec<String> {
-        self.off_cpu.as_ref().map(|off_cpu| off_cpu.losses()).unwrap_or_default()
-    }
-
-    /// Since when waits are recorded, ns of the recording's clock; `None` where they are not, or not now.
-    pub(crate) fn waits_since(&self) -> Option<u64> {
-        self.off_cpu.as_ref().and_then(|off_cpu| off_cpu.since_ns())
-    }
-
-    /// How many waits were not seen as a whole so far.
-    pub(crate) fn waits_unseen(&self) -> u64 {
-        self.off_cpu.as_ref().map_or(0, |off_cpu| off_cpu.unseen())
     }
 
     /// Tells who reads the stream while it is written ([`crate::profile::Input::live`]) that nothing older comes any more: what was
@@ -281,7 +248,7 @@ impl Recorder {
                 break;
             }
         }
-        if let Some(past) = self.past.as_mut().filter(|past| past.waiting_bytes() > MUCH_TRACKING_BYTES) {
+        if let Some(past) = self.past.as_mut().filter(|past| past.records.len() > MUCH_TRACKING_BYTES) {
             past.forget(u64::MAX, pmux_linux::now_ns(), is_alive);
         }
         if writer.data_bytes() > before {

@@ -148,14 +148,19 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 
 /// The id of records that no event wrote: all zero.
 pub(crate) fn empty_id(layout: &SampleLayout) -> SampleId {
+    id_of(layout, 0, TaskId::default(), 0, 0)
+}
+
+/// The id of a record of an event, as the kernel would write it.
+pub(super) fn id_of(layout: &SampleLayout, id: u64, task: TaskId, cpu: u32, at_ns: u64) -> SampleId {
     let format = layout.format();
-    let word = |bit| format.contains(bit).then_some(0);
+    let word = |bit, value: u64| format.contains(bit).then_some(value);
     SampleId {
-        task: format.contains(SampleFormat::TID).then_some(TaskId::default()),
-        time: word(SampleFormat::TIME),
-        id: word(SampleFormat::ID),
-        stream_id: word(SampleFormat::STREAM_ID),
-        cpu: format.contains(SampleFormat::CPU).then_some(0),
-        identifier: word(SampleFormat::IDENTIFIER),
+        task: format.contains(SampleFormat::TID).then_some(task),
+        time: word(SampleFormat::TIME, at_ns),
+        id: word(SampleFormat::ID, id),
+        stream_id: word(SampleFormat::STREAM_ID, id),
+        cpu: format.contains(SampleFormat::CPU).then_some(cpu),
+        identifier: word(SampleFormat::IDENTIFIER, id),
     }
 }

@@ -7,12 +7,13 @@ use super::open::{EventRole, RecordedEvents, Switch};
 use super::plan::{PlanPart, by_part};
 use super::{RecordOptions, Recorder, most_samples_per_second};
 use crate::error::Error;
+use crate::owned_group::Owned;
 use crate::target::Inherit;
 use pmux_abi::attr::{Attr, Sampling};
 use pmux_engine::engine::SwitchError;
 use pmux_engine::event_set::Member;
 use pmux_engine::host::Host as _;
-use pmux_engine::{Count, CpuId, EventSetId, GroupId, GroupSpec, Nanos, SetId};
+use pmux_engine::{Count, CpuId, EventSetId, GroupId, GroupSpec, SetId};
 use pmux_linux::host::KERNEL;
 use pmux_linux::procfs::Proc;
 use std::collections::HashSet;
@@ -41,7 +42,7 @@ impl Recorder {
         }
         let engine = self.session.engine();
         match &self.held[index] {
-            RecordedEvents::Cpus { tracking, .. } => engine.enable_set(*tracking)?,
+            RecordedEvents::Cpus { tracking, .. } => engine.enable_set(**tracking)?,
             RecordedEvents::Task { tracking, .. } => engine.enable_group(tracking.group)?,
         }
         Ok(())
@@ -88,7 +89,7 @@ impl Recorder {
         let of = |held: &RecordedEvents| match held {
             RecordedEvents::Cpus { sampling, .. } => {
                 let sets = by_part(sampling, &self.parts).nth(part).unwrap_or_default();
-                sets.iter().map(|&set| Member::Set(set)).collect()
+                sets.iter().map(|set| Member::Set(**set)).collect()
             }
             RecordedEvents::Task { .. } => Vec::new(),
         };
@@ -140,11 +141,11 @@ impl Recorder {
         let engine = self.session.engine();
         let mut why = Vec::new();
         let (specs, tracked) = self.specs_again();
-        let of_part = |(sets, part): (&[SetId], &PlanPart)| {
-            sets.iter().map(|&set| (set, specs[part.groups.clone()].to_vec())).collect::<Vec<_>>()
+        let of_part = |(sets, part): (&[Owned<SetId>], &PlanPart)| {
+            sets.iter().map(|set| (**set, specs[part.groups.clone()].to_vec())).collect::<Vec<_>>()
         };
         let sets = by_part(sampling, &self.parts).zip(&self.parts).flat_map(of_part);
-        for (set, groups) in sets.chain([(*tracking, vec![GroupSpec::single(KERNEL, tracked)])]) {
+        for (set, groups) in sets.chain([(**tracking, vec![GroupSpec::single(KERNEL, tracked)])]) {
             let refused = || -> Result<Vec<_>, Error> {
                 let reading = engine.recall_set(set, |_| Ok(Count::default()))?;
                 Ok(reading.cpus.iter().filter_map(|cpu| Some((cpu.cpu.0, cpu.refused?))).collect())
@@ -187,19 +188,14 @@ impl Recorder {
         let engine = self.session.engine();
         let now = engine.host().now();
         // No counter is asked: the tracking event counts nothing.
-        let reading = engine.recall_set(*tracking, |_| Ok(Count::default()))?;
+        let reading = engine.recall_set(**tracking, |_| Ok(Count::default()))?;
         Ok(self.absences.note(&reading.coverage, now))
     }
 
     /// When CPUs were away, as far as it was noticed by [`Recorder::follow_cpus`] and is remembered.
     #[must_use]
     pub fn absences(&self) -> &[Absence] {
-        self.absences.all()
-    }
-
-    /// Absences that were over before a time are not asked for any more.
-    pub(crate) fn forget_absences(&mut self, before: Nanos) {
-        self.absences.forget(before);
+        &self.absences.all
     }
 
     /// The threads that are recorded, with what they have started; none where CPUs are.

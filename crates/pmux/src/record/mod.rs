@@ -46,17 +46,16 @@ pub use wait_samples::{WaitSample, WaitSamples};
 
 use crate::command::{Command, Running};
 use crate::error::Error;
-use crate::flight::CpuRings;
+use crate::owned_group::Owned;
 use crate::perf_data::{EventDesc, FeatureBytes};
 use crate::session::Session;
 use crate::symbol::Followed;
 use crate::target::{Inherit, Start};
 use open::RecordedEvents;
 use pmux_engine::engine::Exec;
-use pmux_engine::{EventId, EventSetId};
+use pmux_engine::{CgroupId, EventId, EventSetId};
 use pmux_linux::host::LinuxHost;
 use pmux_linux::regions::RegionTable;
-use pmux_linux::ring::Ring;
 use rings::Rings;
 use std::collections::{HashMap, HashSet};
 
@@ -103,7 +102,8 @@ pub struct Recorder {
     /// The events as they were opened, the tracking one last.
     descs: Vec<EventDesc>,
     held: Vec<RecordedEvents>,
-    rings: Rings,
+    cgroups: Vec<Owned<CgroupId>>,
+    pub(crate) rings: Rings,
     /// Which event of `descs` an open event is, and its id.
     known: HashMap<EventId, (usize, u64)>,
     /// Ids that came after the file was begun, each with its event.
@@ -114,7 +114,7 @@ pub struct Recorder {
     group_sizes: Vec<usize>,
     /// What is switched together.
     parts: Vec<plan::PlanPart>,
-    absences: absence::Absences,
+    pub(crate) absences: absence::Absences,
     /// Whether what is recorded is on: what is opened later for it is, too.
     sampling: open::Switch,
     /// Those who switch the other parts, in their order.
@@ -128,7 +128,6 @@ pub struct Recorder {
     /// Threads that record; empty where CPUs do.
     tids: HashSet<i32>,
     packing: Option<drain::Packing>,
-    cgroups: Vec<pmux_engine::CgroupId>,
     /// What explains the samples of files that are begun later.
     past: Option<Past>,
     /// When events began on a CPU that came: of what happened there before, nothing is told yet.
@@ -136,7 +135,7 @@ pub struct Recorder {
     /// What is told of the machine in each file, and how many CPUs were online then.
     of_machine: Option<(u32, Vec<FeatureBytes>)>,
     /// Where waits are recorded.
-    off_cpu: Option<Box<dyn off_cpu::SeesWaits>>,
+    pub(crate) off_cpu: Option<Box<dyn off_cpu::SeesWaits>>,
     /// Where regions are recorded.
     regions: Option<regions::MarkedRegions>,
     /// Where a service opens the events, and nothing is held here.
@@ -172,16 +171,6 @@ impl Recorder {
     #[must_use]
     pub fn ring_bytes(&self) -> (u64, usize) {
         self.shared_ring().map_or_else(|| self.rings.bytes(), |(_, bytes)| (bytes, 1))
-    }
-
-    /// The rings that are drained.
-    pub(crate) fn rings_of_tracking(&mut self) -> impl Iterator<Item = &mut Ring> {
-        self.rings.each()
-    }
-
-    /// The rings that are overwritten, if there are any.
-    pub(crate) fn cpu_rings(&mut self) -> Option<&mut CpuRings> {
-        self.rings.cpu_rings()
     }
 
     /// Records what a command marks in this table ([`RegionTable::for_marks`]), which it was held with: to be called before it is let go.
@@ -240,15 +229,6 @@ impl Recorder {
     /// [`Error::Control`].
     pub fn disable(&mut self) -> Result<(), Error> {
         if self.switch_shared(open::Switch::Off)? { Ok(()) } else { self.switch_sampling(open::Switch::Off) }
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        self.close(0);
-        for cgroup in std::mem::take(&mut self.cgroups) {
-            self.session.engine().host().remove_cgroup(cgroup);
-        }
     }
 }
 

@@ -15,6 +15,7 @@ use super::ours::{OTHERS, OurSample, Taken};
 use super::rings::Rings;
 use super::switches::SwitchWaits;
 use crate::error::Error;
+use crate::owned_group::Owned;
 use crate::perf_data::EventDesc;
 use crate::profile::weight_of;
 use crate::refusal::Refusal;
@@ -65,7 +66,7 @@ fn output(file: &Attr) -> Attr {
 }
 
 /// What sees waits.
-pub(super) trait SeesWaits: Send {
+pub(crate) trait SeesWaits: Send {
     /// What becomes readable when a ring fills up.
     fn fds(&self) -> Vec<BorrowedFd<'_>>;
     /// Leads what tells of waits into rings, also on CPUs that have come; ids that are new go behind `fresh`, each with its event.
@@ -133,7 +134,7 @@ pub(super) fn open(
     let why = refused.first().map(|refusal| refusal.summary.clone()).unwrap_or_default();
     match SwitchWaits::open(session, target, options, least_ns, desc) {
         Ok(events) => {
-            let wakers = if events.sees_wakers() { "" } else { ", and who ends them is not known" };
+            let wakers = if events.wakes.is_some() { "" } else { ", and who ends them is not known" };
             let why = why.strip_prefix(REFUSED).unwrap_or(&why);
             let note = format!(
                 "waits are recorded by context-switches events, which cost more than BPF programs{wakers}: {why}"
@@ -153,9 +154,8 @@ pub(super) fn open(
 
 /// Waits that programs in the kernel see.
 struct OffCpu {
-    session: Session,
+    set: Owned<SetId>,
     probe: OffCpuProbe,
-    set: SetId,
     rings: Rings,
     led: HashSet<EventId>,
     /// The ids of the events on each CPU.
@@ -224,12 +224,11 @@ impl OffCpu {
         let groups = vec![GroupSpec::single(KERNEL, asked); EVENTS.len()];
         let mask = possible.iter().map(CpuId).collect::<CpuMask>();
         let request = SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await };
-        let engine = session.engine();
-        let set = engine.open_set(request).map_err(|error| refused(format!("their records can't be had: {error}")))?;
-        let off_cpu = Self {
-            session: session.clone(),
-            probe,
+        let set = session.hold_set(request).map_err(|error| refused(format!("their records can't be had: {error}")))?;
+        session.engine().enable_set(*set)?;
+        Ok(Self {
             set,
+            probe,
             rings,
             led: HashSet::new(),
             ids: BTreeMap::new(),
@@ -243,9 +242,7 @@ impl OffCpu {
             under_way: Taken::default(),
             missing: None,
             scratch: vec![0; RecordHeader::MAX_RECORD].into_boxed_slice(),
-        };
-        engine.enable_set(off_cpu.set)?;
-        Ok(off_cpu)
+        })
     }
 
     fn waits_of(&mut self, recorded: (u64, u64)) -> Taken {
@@ -268,8 +265,8 @@ impl SeesWaits for OffCpu {
     }
 
     fn lead(&mut self, fresh: &mut Vec<(usize, u64)>) -> Result<(), Error> {
-        let engine = self.session.engine();
-        for (cpu, events) in engine.set_events(self.set)? {
+        let engine = self.set.session.engine();
+        for (cpu, events) in engine.set_events(*self.set)? {
             if events.iter().all(|event| self.led.contains(event)) {
                 continue;
             }
@@ -424,12 +421,6 @@ fn refusal(why: &str) -> Refusal {
     let mut refusal = Refusal::new(format!("{REFUSED}{why}"), ReasonKind::NotSupported);
     refusal.help.push("leave --off-cpu out".to_owned());
     refusal
-}
-
-impl Drop for OffCpu {
-    fn drop(&mut self) {
-        self.session.engine().close_set(self.set);
-    }
 }
 
 /// The functions of the kernel, then those of the program.

@@ -10,18 +10,19 @@ use super::attrs::{Able, CallChain, PRIVILEGED, RecordScope};
 use super::build_ids::MappedBuildIds;
 use super::drain::Progress;
 use super::off_cpu::{self, EVENTS};
-use super::plan::{Plan, able, by_part, samples_user};
+use super::plan::{Plan, able, by_part};
 use super::rings::Rings;
 use super::{RecordOptions, Recorder};
 use crate::clones::Cloning;
 use crate::error::Error;
-use crate::event::{Event, EventList, Modifier, Software};
+use crate::event::{EventList, Modifier};
 use crate::flight::CpuRings;
+use crate::owned_group::Owned;
 use crate::refusal::Refusal;
 use crate::ring_owner::is_too_large;
 use crate::session::{Backend, Session};
 use crate::target::{CpuChoice, Inherit, Target};
-use pmux_abi::attr::{Attr, AttrFlags, Precise};
+use pmux_abi::attr::{Attr, Precise};
 use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::SetRequest;
 use pmux_engine::system_wide::{Absent, SetScope};
@@ -45,10 +46,10 @@ pub(super) const UNSETTLED: &str = "threads came and went faster than they could
 const OTHER_FILES: u64 = 16;
 
 pub(super) enum RecordedEvents {
-    /// On CPUs: the tracking event, and the others, part by part, and of each part for each cgroup where cgroups are recorded.
-    Cpus { tracking: SetId, sampling: Vec<SetId> },
+    /// On CPUs: the events, part by part, and of each part for each cgroup where cgroups are recorded, and the tracking one.
+    Cpus { sampling: Vec<Owned<SetId>>, tracking: Owned<SetId> },
     /// On a thread and a CPU.
-    Task { cpu: CpuId, tracking: Opened, sampling: Vec<Opened> },
+    Task { cpu: CpuId, sampling: Vec<Owned<Opened>>, tracking: Owned<Opened> },
 }
 
 /// What an event's records are for.
@@ -191,6 +192,7 @@ impl Recorder {
             options,
             descs: Vec::new(),
             held: Vec::new(),
+            cgroups: Vec::new(),
             rings,
             known: HashMap::new(),
             fresh: Vec::new(),
@@ -207,7 +209,6 @@ impl Recorder {
             early: Vec::new(),
             tids: HashSet::new(),
             packing: None,
-            cgroups: Vec::new(),
             past: None,
             cpu_came_ns: None,
             of_machine: None,
@@ -238,7 +239,7 @@ impl Recorder {
                 Target::Cpus(cpus) => self.hold_cpus(plan, cpus, &[SetScope::Everything])?,
                 Target::Cgroups { names, cpus } => {
                     self.know_cgroups(names)?;
-                    let scopes: Vec<_> = self.cgroups.iter().map(|&id| SetScope::Cgroup(id)).collect();
+                    let scopes: Vec<_> = self.cgroups.iter().map(|id| SetScope::Cgroup(**id)).collect();
                     self.hold_cpus(plan, cpus, &scopes)?
                 }
                 Target::CurrentThread => self.hold_threads(plan, &[pmux_linux::current_tid()], &[], Whose::Own)?,
@@ -247,7 +248,7 @@ impl Recorder {
                 Target::Processes(pids) => self.hold_threads(plan, &[], pids, Whose::Other)?,
             };
             let Some(refused) = refused else { return Ok(()) };
-            self.close(0);
+            self.held.clear();
             self.tids.clear();
             self.known.clear();
             self.fresh.clear();
@@ -276,24 +277,14 @@ impl Recorder {
             *precise = Precise::from_bits_truncate(precise.bits() - 1);
             return Ok(());
         }
-        let levels = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-        let cpus = scope != RecordScope::Tasks;
-        if denied && !cpus && !plan.attrs.iter().any(|attr| attr.flags.intersects(levels)) && samples_user(&attr) {
-            plan.in_user_mode();
-            plan.notes.push(format!("records user mode only: {}", refusal.summary));
+        if denied && plan.leave_kernel_out(event, scope, &refusal.summary) {
             return Ok(());
         }
         let is_clock = plan.events[event].attr.kind == pmux_abi::attr::EventType::SOFTWARE;
         if plan.chosen_by_us && !denied && !is_clock && !refusal.is_fatal() {
-            let excluded = plan.events[event].attr.flags & levels;
-            let mut clock = Event::software(Software::CpuClock);
-            clock.attr.flags |= excluded;
-            // Our choice is one event, the first.
-            plan.events[0] = clock;
-            plan.ask(&self.options, scope, able);
-            let why =
-                if refusal.errno == Some(ENOENT) { "this machine has no counters".to_owned() } else { refusal.summary };
-            plan.notes.push(format!("records cpu-clock instead of cycles: {why}"));
+            let has_none = refusal.errno == Some(ENOENT);
+            let why = if has_none { "this machine has no counters" } else { &refusal.summary };
+            plan.take_clock(&self.options, scope, able, why);
             return Ok(());
         }
         if self.options.call_chain == CallChain::LastBranches && refusal.kind == ReasonKind::NotSupported {
@@ -324,21 +315,20 @@ impl Recorder {
                 cgroups.push(cgroup);
             }
         }
-        let host = self.session.engine().host();
-        self.cgroups = cgroups.into_iter().map(|cgroup| host.add_cgroup(cgroup)).collect();
+        let session = &self.session;
+        let add = |cgroup: Cgroup| Owned::new(session, session.engine().host().add_cgroup(cgroup));
+        self.cgroups = cgroups.into_iter().map(add).collect();
         Ok(())
     }
 
     fn hold_cpus(&mut self, plan: &Plan, cpus: &CpuChoice, scopes: &[SetScope]) -> Held {
         let (mask, absent) = cpus.mask(&self.session)?;
         let (specs, mut sampling) = (plan.specs(), Vec::new());
-        let close = |sets: Vec<SetId>| sets.into_iter().for_each(|set| self.session.engine().close_set(set));
         let each = plan.parts.iter().flat_map(|part| scopes.iter().map(move |&scope| (part, scope)));
         for (part, scope) in each {
             match self.open_set(specs[part.groups.clone()].to_vec(), scope, &mask, absent) {
                 Ok(set) => sampling.push(set),
                 Err((group, refused)) => {
-                    close(sampling);
                     let group = part.groups.start + group;
                     let event = plan.groups[group].1 + refused.error.index().unwrap_or_default();
                     return Ok(Some(RecordRefusal { event: Some(event), ..refused }));
@@ -349,13 +339,10 @@ impl Recorder {
         let groups = vec![GroupSpec::single(KERNEL, plan.tracking)];
         match self.open_set(groups, SetScope::Everything, &mask, absent) {
             Ok(tracking) => {
-                self.held.push(RecordedEvents::Cpus { tracking, sampling });
+                self.held.push(RecordedEvents::Cpus { sampling, tracking });
                 Ok(None)
             }
-            Err((_, refused)) => {
-                close(sampling);
-                Ok(Some(refused))
-            }
+            Err((_, refused)) => Ok(Some(refused)),
         }
     }
 
@@ -365,9 +352,9 @@ impl Recorder {
         scope: SetScope,
         mask: &CpuMask,
         absent: Absent,
-    ) -> Result<SetId, (usize, RecordRefusal)> {
+    ) -> Result<Owned<SetId>, (usize, RecordRefusal)> {
         let request = SetRequest { groups, scope, mask: mask.clone(), absent };
-        self.session.engine().open_set(request).map_err(|error| {
+        self.session.hold_set(request).map_err(|error| {
             let in_cgroup = matches!(scope, SetScope::Cgroup(_));
             let kind = if in_cgroup { TargetKind::Cgroup } else { TargetKind::Cpu(error.cpu.0) };
             (error.group, RecordRefusal { event: None, error: error.error, kind })
@@ -427,7 +414,7 @@ impl Recorder {
         let before = self.held.len();
         let refused = cpus.iter().find_map(|&cpu| self.hold_thread_on(&plan.specs(), plan.tracking, tid, cpu).err());
         let (group, error) = refused?;
-        self.close(before);
+        self.held.truncate(before);
         let event = group.map(|group| plan.groups[group].1 + error.index().unwrap_or_default());
         Some(RecordRefusal { event, error, kind: TargetKind::Task(whose) })
     }
@@ -440,37 +427,17 @@ impl Recorder {
         tid: i32,
         cpu: CpuId,
     ) -> Result<(), (Option<usize>, OpenError)> {
-        let engine = self.session.engine();
         let target =
             pmux_engine::Target { context: ContextKey::Task(LinuxHost::task(tid)), filter: Filter::OnCpu(cpu) };
-        let open = |group: Option<usize>, spec: &GroupSpec| engine.open(spec, target).map_err(|error| (group, error));
-        let mut sampling: Vec<Opened> = Vec::new();
-        let mut specs = specs.iter().enumerate();
-        let all = specs.try_for_each(|(index, spec)| open(Some(index), spec).map(|opened| sampling.push(opened)));
-        let tracking = all.and_then(|()| open(None, &GroupSpec::single(KERNEL, tracking)));
-        let tracking = tracking.inspect_err(|_| sampling.iter().for_each(|opened| engine.close(opened.group)))?;
+        let open = |group, spec: &GroupSpec| self.session.hold(spec, target).map_err(|error| (group, error));
+        let specs = specs.iter().enumerate();
+        let sampling = specs.map(|(index, spec)| open(Some(index), spec)).collect::<Result<Vec<_>, _>>()?;
+        let tracking = open(None, &GroupSpec::single(KERNEL, tracking))?;
         let index = self.held.len();
-        self.held.push(RecordedEvents::Task { cpu, tracking, sampling });
+        self.held.push(RecordedEvents::Task { cpu, sampling, tracking });
         // What can't be led anywhere tells nothing; the error comes again when all are led.
         let _ = self.lead(index);
         Ok(())
-    }
-
-    /// Closes what is held from an index on.
-    pub(super) fn close(&mut self, from: usize) {
-        let engine = self.session.engine();
-        for held in self.held.drain(from.min(self.held.len())..) {
-            match held {
-                RecordedEvents::Cpus { tracking, sampling } => {
-                    sampling.into_iter().for_each(|set| engine.close_set(set));
-                    engine.close_set(tracking);
-                }
-                RecordedEvents::Task { tracking, sampling, .. } => {
-                    sampling.iter().for_each(|opened| engine.close(opened.group));
-                    engine.close(tracking.group);
-                }
-            }
-        }
     }
 
     /// The events of a held part: which one of `descs` each is, and its CPU; the tracking one is told as `None`.
@@ -480,14 +447,14 @@ impl Recorder {
         match held {
             RecordedEvents::Cpus { tracking, sampling } => {
                 for (sets, part) in by_part(sampling, &self.parts).zip(&self.parts) {
-                    for &set in sets {
-                        for (cpu, members) in engine.set_events(set)? {
+                    for set in sets {
+                        for (cpu, members) in engine.set_events(**set)? {
                             let members = part.events.clone().zip(members);
                             events.extend(members.map(|(index, event)| (Some(index), event, cpu)));
                         }
                     }
                 }
-                for (cpu, members) in engine.set_events(*tracking)? {
+                for (cpu, members) in engine.set_events(**tracking)? {
                     events.extend(members.into_iter().map(|event| (None, event, cpu)));
                 }
             }

@@ -24,10 +24,11 @@ pub(crate) struct Past {
     layout: SampleLayout,
     state: TaskTable,
     /// Records, one after another, and where they are.
-    records: Vec<u8>,
+    pub(super) records: Vec<u8>,
     places: Vec<(u64, Range<usize>)>,
     since_ns: u64,
-    lost: u64,
+    /// Records that were lost, ever.
+    pub(crate) lost: u64,
     lost_since_sweep: bool,
     most_bytes: usize,
 }
@@ -139,15 +140,6 @@ impl Past {
     pub(crate) fn bytes(&self) -> u64 {
         self.state.bytes() + self.records.len() as u64
     }
-
-    /// How many bytes of records are kept as they came.
-    pub(crate) fn waiting_bytes(&self) -> usize {
-        self.records.len()
-    }
-
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost
-    }
 }
 
 #[cfg(test)]
@@ -251,6 +243,6 @@ mod tests {
         take(&mut past, &Record::Comm(Comm { pid: 4, tid: 4, cause: CommCause::Exec, comm: b"x" }), SECOND);
         take(&mut past, &Record::Lost(Lost { id: 7, lost: 12 }), SECOND);
         past.forget(u64::MAX, 9 * SECOND, |pid| pid != 4);
-        assert_eq!((past.lost(), past.snapshot().state.len()), (12, 0));
+        assert_eq!((past.lost, past.snapshot().state.len()), (12, 0));
     }
 }

@@ -13,7 +13,7 @@ use crate::perf_data::EventDesc;
 use crate::session::Session;
 use crate::target::Start;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, SampleFormat, Sampling};
-use pmux_engine::{GroupSpec, SetId};
+use pmux_engine::GroupSpec;
 use pmux_linux::host::KERNEL;
 use pmux_linux::machine::Machine;
 use pmux_linux::probe::cannot_be_inherited;
@@ -26,8 +26,11 @@ pub(super) struct PlanPart {
     pub(super) events: Range<usize>,
 }
 
+/// The levels that an event may leave out.
+const LEVELS: AttrFlags = AttrFlags::EXCLUDE_USER.union(AttrFlags::EXCLUDE_KERNEL).union(AttrFlags::EXCLUDE_HV);
+
 /// The sets of each part, one for each cgroup.
-pub(super) fn by_part<'s>(sampling: &'s [SetId], parts: &[PlanPart]) -> impl Iterator<Item = &'s [SetId]> {
+pub(super) fn by_part<'s, T>(sampling: &'s [T], parts: &[PlanPart]) -> impl Iterator<Item = &'s [T]> {
     sampling.chunks((sampling.len() / parts.len().max(1)).max(1))
 }
 
@@ -152,13 +155,29 @@ impl Plan {
         wanted > 0
     }
 
-    /// Leaves the kernel's part out.
-    pub(super) fn in_user_mode(&mut self) {
+    /// Leaves the kernel's part out, because an event is refused with it; whether that is worth a try.
+    pub(super) fn leave_kernel_out(&mut self, refused: usize, scope: RecordScope, why: &str) -> bool {
+        let may = scope == RecordScope::Tasks && self.attrs.get(refused).is_some_and(samples_user);
+        if !may || self.attrs.iter().any(|attr| attr.flags.intersects(LEVELS)) {
+            return false;
+        }
         for (event, attr) in self.events.iter_mut().zip(&mut self.attrs) {
             attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
             event.attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
             event.name.push_str(if event.name.contains(':') { "u" } else { ":u" });
         }
+        self.notes.push(format!("records user mode only: {why}"));
+        true
+    }
+
+    /// Records the time of the CPU's clock in the place of our own choice.
+    pub(super) fn take_clock(&mut self, options: &RecordOptions, scope: RecordScope, able: Able, why: &str) {
+        let mut clock = Event::software(Software::CpuClock);
+        // Our choice is one event, the first.
+        clock.attr.flags |= self.events[0].attr.flags & LEVELS;
+        self.events[0] = clock;
+        self.ask(options, scope, able);
+        self.notes.push(format!("records cpu-clock instead of cycles: {why}"));
     }
 
     pub(super) fn specs(&self) -> Vec<GroupSpec> {
@@ -212,7 +231,7 @@ fn usual_event(options: &RecordOptions) -> EventList {
 }
 
 /// Whether something is left to be sampled without the kernel.
-pub(super) fn samples_user(attr: &Attr) -> bool {
+fn samples_user(attr: &Attr) -> bool {
     use pmux_abi::attr::{EventType, sw};
     let in_kernel = [sw::CONTEXT_SWITCHES, sw::CPU_MIGRATIONS, sw::CGROUP_SWITCHES];
     attr.kind != EventType::TRACEPOINT && (attr.kind != EventType::SOFTWARE || !in_kernel.contains(&attr.config))

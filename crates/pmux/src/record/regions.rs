@@ -7,12 +7,12 @@
 //!
 //! **Invariant:** a region that was not left, or whose marks were lost, has no sample and is in a note.
 
-use super::existing::empty_id;
+use super::existing::id_of;
 use super::ours::{OurSample, Taken};
 use crate::error::Error;
 use crate::perf_data::EventDesc;
 use pmux_abi::attr::{Attr, SampleFormat};
-use pmux_abi::record::{Ksymbol, Misc, Record, RecordHeader, SampleId, SampleLayout, TaskId, callchain, encode_record};
+use pmux_abi::record::{Ksymbol, Misc, Record, RecordHeader, SampleLayout, TaskId, callchain, encode_record};
 use pmux_linux::regions::{Mark, MarkKind, MarkReader, RegionSlot, RegionTable, TakeMarks};
 use std::collections::{HashMap, HashSet};
 
@@ -217,15 +217,7 @@ impl MarkedRegions {
         let name = if name.is_empty() { "[no name]" } else { &name };
         let (addr, name) = (address(slot) - WITHIN, name.as_bytes());
         let symbol = Ksymbol { addr, len: SYMBOL_BYTES, ksym_type: OUT_OF_LINE, flags: 0, name };
-        let empty = empty_id(&self.layout);
-        let id = SampleId {
-            task: empty.task.map(|_| TaskId { pid: mark.pid, tid: mark.tid }),
-            time: empty.time.map(|_| at_ns),
-            id: empty.id.map(|_| ID),
-            stream_id: empty.stream_id.map(|_| ID),
-            cpu: empty.cpu.map(|_| mark.cpu),
-            identifier: empty.identifier.map(|_| ID),
-        };
+        let id = id_of(&self.layout, ID, TaskId { pid: mark.pid, tid: mark.tid }, mark.cpu, at_ns);
         let record = Record::Ksymbol(symbol);
         if let Ok(bytes) = encode_record(&record, Some(&id), Misc::KERNEL, &self.layout, &mut self.scratch) {
             taken.records.extend_from_slice(&self.scratch[..bytes]);

@@ -25,8 +25,8 @@ pub(crate) struct Rings {
     session: Session,
     ring_owners: Vec<RingOwner<MappedRing>>,
     pages: u32,
-    /// Where samples go, if not here.
-    cpu_rings: Option<CpuRings>,
+    /// Where samples go that are overwritten, if not here.
+    pub(crate) cpu_rings: Option<CpuRings>,
 }
 
 impl Rings {
@@ -90,11 +90,6 @@ impl Rings {
     /// The same, each with its CPU.
     pub(super) fn each_with_cpu(&mut self) -> impl Iterator<Item = (CpuId, &mut Ring)> {
         self.ring_owners.iter_mut().map(|ring_owner| (ring_owner.cpu, &mut ring_owner.ring.ring))
-    }
-
-    /// Where samples go that are overwritten.
-    pub(crate) fn cpu_rings(&mut self) -> Option<&mut CpuRings> {
-        self.cpu_rings.as_mut()
     }
 
     /// Bytes of each, and how many there are.

@@ -12,17 +12,17 @@ use super::attrs::{PRIVILEGED, RecordScope, TIME_AT};
 use super::drain::{LOST, MMAP2, SAMPLE, THROTTLE};
 use super::mend::{may_have_excess, put_own};
 use super::open::{RecordMode, UNSETTLED};
-use super::plan::{Plan, able, samples_user};
+use super::plan::{Plan, able};
 use super::rings::Rings;
 use super::{RecordOptions, Recorder};
 use crate::clones::Cloning;
 use crate::error::Error;
-use crate::event::{Event, EventList, Software};
+use crate::event::EventList;
 use crate::perf_data::Writer;
 use crate::session::Session;
 use crate::subscription::{StreamRequest, StreamScope, Subscription};
 use crate::target::{CpuChoice, Start, Target};
-use pmux_abi::attr::{Attr, AttrFlags, EventType};
+use pmux_abi::attr::EventType;
 use pmux_abi::record::SampleLayout;
 use pmux_linux::Errno;
 use pmux_linux::procfs::Proc;
@@ -340,27 +340,17 @@ fn give_in(
     session: &Session,
 ) -> Result<(), Error> {
     let denied = refusal.kind() == RefusalKind::Rights;
-    let levels = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
     let index = refusal.index as usize;
     if denied && index == plan.attrs.len() && plan.tracking.flags.intersects(PRIVILEGED) {
         plan.tracking.flags.remove(PRIVILEGED);
         return Ok(());
     }
-    let levelled = |attr: &Attr| attr.flags.intersects(levels);
-    let may = plan.attrs.get(index).is_some_and(samples_user);
-    if denied && scope == RecordScope::Tasks && may && !plan.attrs.iter().any(levelled) {
-        plan.in_user_mode();
-        plan.notes.push(format!("records user mode only: {}", refusal.text));
+    if denied && plan.leave_kernel_out(index, scope, &refusal.text) {
         return Ok(());
     }
     let is_clock = plan.attrs.first().is_none_or(|attr| attr.kind == EventType::SOFTWARE);
     if plan.chosen_by_us && refusal.kind() == RefusalKind::Kernel && !is_clock {
-        let excluded = plan.attrs.first().map_or(AttrFlags::empty(), |attr| attr.flags & levels);
-        let mut clock = Event::software(Software::CpuClock);
-        clock.attr.flags |= excluded;
-        plan.events = vec![clock];
-        plan.ask(options, scope, able(session));
-        plan.notes.push(format!("records cpu-clock instead of cycles: {}", refusal.text));
+        plan.take_clock(options, scope, able(session), &refusal.text);
         return Ok(());
     }
     Err(Error::ServiceRefused(refusal.text.clone()))

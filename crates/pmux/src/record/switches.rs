@@ -42,8 +42,8 @@ pub(super) struct SwitchWaits {
     by_id: HashMap<u64, (usize, SampleLayout)>,
     leaves: SampleLayout,
     tracking: SampleLayout,
-    /// Where in a sample of a wake-up the thread's number stands.
-    wakes: Option<(Formats, u64)>,
+    /// Where in a sample of a wake-up the thread's number stands; `None` where it is not known who ends waits.
+    pub(super) wakes: Option<(Formats, u64)>,
     found: SwitchMatch,
     /// What is not told yet: another CPU may tell of something that was before.
     waiting: Vec<SwitchItem>,
@@ -131,11 +131,6 @@ impl SwitchWaits {
         };
         waits.learn_ids();
         Ok(waits)
-    }
-
-    /// Whether it is known who ends waits.
-    pub(super) fn sees_wakers(&self) -> bool {
-        self.wakes.is_some()
     }
 
     fn learn_ids(&mut self) {

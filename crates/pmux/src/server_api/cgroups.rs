@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** one cgroup has one number, whichever client named it: otherwise equal questions would not be equal.
 
+use crate::owned_group::Owned;
 use crate::session::Session;
 use pmux_engine::{CgroupId, LockCell as _};
 use pmux_linux::cgroup::{CgroupError, CgroupInode, Mounts, NamedCgroup, ReaderIds};
@@ -17,7 +18,7 @@ pub struct Cgroups {
 }
 
 struct KnownCgroup {
-    id: CgroupId,
+    id: Owned<CgroupId>,
     name: String,
     users: usize,
 }
@@ -28,7 +29,6 @@ pub struct CgroupUse {
     pub(super) id: CgroupId,
     name: String,
     known: Arc<SleepLock<HashMap<CgroupInode, KnownCgroup>>>,
-    session: Session,
 }
 
 impl Cgroups {
@@ -50,12 +50,13 @@ impl Cgroups {
         let (id, name) = self.known.with(|known| {
             let entry = known.entry(inode).or_insert_with(|| {
                 let name = cgroup.name().to_owned();
-                KnownCgroup { id: self.session.engine().host().add_cgroup(cgroup), name, users: 0 }
+                let id = Owned::new(&self.session, self.session.engine().host().add_cgroup(cgroup));
+                KnownCgroup { id, name, users: 0 }
             });
             entry.users += 1;
-            (entry.id, entry.name.clone())
+            (*entry.id, entry.name.clone())
         });
-        Ok(CgroupUse { inode, id, name, known: Arc::clone(&self.known), session: self.session.clone() })
+        Ok(CgroupUse { inode, id, name, known: Arc::clone(&self.known) })
     }
 
     /// How many are in use.
@@ -86,7 +87,6 @@ impl Drop for CgroupUse {
             entry.users -= 1;
             if entry.users == 0 {
                 known.remove(&self.inode);
-                self.session.engine().host().remove_cgroup(self.id);
             }
         });
     }

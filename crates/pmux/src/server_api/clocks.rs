@@ -55,7 +55,7 @@ impl GroupClocks {
     /// The count of an event with the time that it was enabled for its target, if it has waited; as it was at a moment, or later.
     pub(super) fn set(&self, own: &OwnedGroup, index: usize, count: &mut Count, at: Nanos) {
         let Some(clock) = self.0.get(index).and_then(Option::as_ref) else { return };
-        let waited = own.event(index).is_ok_and(|event| clock::has_waited(own.session.engine(), event));
+        let waited = own.event(index).is_ok_and(|event| clock::has_waited(own.engine(), event));
         if !waited {
             return;
         }

@@ -267,7 +267,7 @@ impl ServedGroup {
                 self.own.enable(index)
             }
             EventAction::Disable => self.own.disable(index).inspect(|()| self.clocks.stop(Some(index))),
-            EventAction::Reset => Ok(self.own.session.engine().reset(self.own.event(index)?)?),
+            EventAction::Reset => Ok(self.own.engine().reset(self.own.event(index)?)?),
             EventAction::EnableGroup => {
                 self.clocks.start(None);
                 self.own.enable_all()
@@ -281,7 +281,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`]; then it counts what it counted.
     pub fn modify(&mut self, index: usize, attr: &Attr) -> Result<(), ServeError> {
-        self.own.session.engine().modify(self.own.event(index)?, attr)?;
+        self.own.engine().modify(self.own.event(index)?, attr)?;
         if let Some(known) = self.question.attrs.get_mut(index) {
             *known = *attr;
         }
@@ -302,7 +302,7 @@ impl ServedGroup {
     pub fn read_all(&self, out: &mut Vec<Result<Count, ReadError>>) {
         out.clear();
         if let Err(error) = self.own.read_all(out) {
-            out.resize(self.own.len(), Err(error));
+            out.resize(self.own.opened.events.len(), Err(error));
         }
         let now = Nanos(self.now_ns());
         for (index, count) in out.iter_mut().enumerate() {
@@ -316,8 +316,8 @@ impl ServedGroup {
         let mut files: Vec<SharedFile> = Vec::new();
         let mut held = Vec::new();
         for (index, &event) in self.own.opened.events.iter().enumerate() {
-            let view = self.own.session.engine().slot_view(event).ok()?;
-            let file = self.own.session.engine().host().passable(view.lease?)?;
+            let view = self.own.engine().slot_view(event).ok()?;
+            let file = self.own.engine().host().passable(view.lease?)?;
             match files.iter_mut().find(|known| known.number == file.number) {
                 Some(known) => known.places.push((index, file.place)),
                 None => files.push(SharedFile {
@@ -344,7 +344,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ReadError`].
     pub fn find(&self, index: usize) -> Result<CachedCount, ReadError> {
-        let engine = self.own.session.engine();
+        let engine = self.own.engine();
         let SlotView { lease, raw, at, mut count, state } = engine.slot_view(self.own.event(index)?)?;
         self.clocks.set(&self.own, index, &mut count, at);
         let found = match (state, lease, raw.time) {
@@ -370,6 +370,6 @@ impl ServedGroup {
     /// When it is on the clock of the counts.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        pmux_engine::Host::now(self.own.session.engine().host()).0
+        pmux_engine::Host::now(self.own.engine().host()).0
     }
 }

@@ -112,9 +112,7 @@ impl Session {
     /// The name of the PMU with this number, and whether it is that of the CPU cores.
     #[must_use]
     pub fn pmu_named_by(&self, kind: abi::EventType) -> Option<(String, bool)> {
-        let names = self.catalog().pmu_names().ok()?;
-        let mut pmus = names.iter().filter_map(|name| self.catalog().pmu(name).ok());
-        let pmu = pmus.find(|pmu| pmu.kind() == kind.0)?;
+        let pmu = crate::event::pmu_by_number(self.catalog(), kind)?;
         let core = pmu.role().is_ok_and(|role| role == pmux_linux::catalog::PmuRole::Core);
         Some((pmu.name().to_owned(), core))
     }

@@ -21,32 +21,19 @@ const WHOLE_SECONDS: &str = "600";
 /// Who has not had a file is asked again after so long.
 const FORGET_SECONDS: u64 = 600;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DebuginfodFile {
-    /// The program or library itself.
-    Executable,
-    /// Its debugging information.
-    Debuginfo,
-}
-
-impl DebuginfodFile {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Executable => "executable",
-            Self::Debuginfo => "debuginfo",
-        }
-    }
-}
+/// What servers call the program or library itself, and its debugging information.
+pub(crate) const EXECUTABLE: &str = "executable";
+pub(crate) const DEBUGINFO: &str = "debuginfo";
 
 /// A file, from where it is kept or from the first server that has it. `None` where no server is to be asked, or none has it.
 ///
 /// # Errors
 /// Why it can't be had, as a sentence.
-pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: DebuginfodFile) -> Result<Option<PathBuf>, String> {
+pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: &str) -> Result<Option<PathBuf>, String> {
     let id = hex(unpadded(build_id));
     let (false, Some(cache)) = (sources.debuginfod.is_empty() || id.len() < 8, &sources.cache) else { return Ok(None) };
     let folder = cache.join("debuginfod").join(&id);
-    let (file, none) = (folder.join(what.word()), folder.join(format!("{}.none", what.word())));
+    let (file, none) = (folder.join(what), folder.join(format!("{what}.none")));
     if file.is_file() {
         return Ok(Some(file));
     }
@@ -56,10 +43,10 @@ pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: DebuginfodFile) ->
     }
     let failed = |error: std::io::Error| format!("debuginfod: {}: {error}", folder.display());
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
-    let new = folder.join(format!(".{}.{}.{:?}", what.word(), std::process::id(), std::thread::current().id()));
+    let new = folder.join(format!(".{what}.{}.{:?}", std::process::id(), std::thread::current().id()));
     let mut wrong = None;
     for server in &sources.debuginfod {
-        let url = format!("{}/buildid/{id}/{}", server.trim_end_matches('/'), what.word());
+        let url = format!("{}/buildid/{id}/{what}", server.trim_end_matches('/'));
         match get(&url, &new) {
             Ok(true) => {
                 let found = File::open(&new).ok().and_then(|file| pmux_linux::build_id::of_file(&file));
@@ -158,23 +145,23 @@ mod tests {
             ..Sources::default()
         };
         for _ in 0..2 {
-            let found = fetch(&sources, &id, DebuginfodFile::Executable).unwrap().unwrap();
+            let found = fetch(&sources, &id, EXECUTABLE).unwrap().unwrap();
             assert_eq!(fs::read(found).unwrap(), me);
         }
         assert_eq!(*asked.lock().unwrap(), std::slice::from_ref(&path));
         let only = Sources { debuginfod: vec![url], ..sources.clone() };
         for _ in 0..2 {
-            assert_eq!(fetch(&only, &id, DebuginfodFile::Debuginfo), Ok(None));
+            assert_eq!(fetch(&only, &id, DEBUGINFO), Ok(None));
         }
         assert_eq!(asked.lock().unwrap().len(), 2, "who has not had it is not asked again at once");
-        let wrong = fetch(&only, &[0xdd; 20], DebuginfodFile::Executable).unwrap_err();
+        let wrong = fetch(&only, &[0xdd; 20], EXECUTABLE).unwrap_err();
         assert!(wrong.contains("error: 500"), "{wrong}");
-        assert!(fetch(&sources, &[0xdd; 20], DebuginfodFile::Executable).is_err());
+        assert!(fetch(&sources, &[0xdd; 20], EXECUTABLE).is_err());
         // Without servers, nothing is asked.
         let silent = Sources { debuginfod: Vec::new(), ..sources };
-        assert_eq!(fetch(&silent, &[1; 20], DebuginfodFile::Executable), Ok(None));
+        assert_eq!(fetch(&silent, &[1; 20], EXECUTABLE), Ok(None));
         let odd = Sources { debuginfod: vec!["ftp://x".to_owned()], ..only };
-        assert!(fetch(&odd, &[2; 20], DebuginfodFile::Executable).unwrap_err().contains("http://"));
+        assert!(fetch(&odd, &[2; 20], EXECUTABLE).unwrap_err().contains("http://"));
     }
 
     #[test]
@@ -184,7 +171,7 @@ mod tests {
         let (url, _) = server(&format!("/buildid/{}/executable", hex(&[7; 20])), me, 1);
         let cache = tempfile::tempdir().unwrap();
         let sources = Sources { debuginfod: vec![url], cache: Some(cache.path().to_owned()), ..Sources::default() };
-        let wrong = fetch(&sources, &[7; 20], DebuginfodFile::Executable).unwrap_err();
+        let wrong = fetch(&sources, &[7; 20], EXECUTABLE).unwrap_err();
         assert!(wrong.contains("another build"), "{wrong}");
         assert!(!cache.path().join("debuginfod").join(hex(&[7; 20])).join("executable").exists());
     }

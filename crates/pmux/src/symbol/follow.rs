@@ -19,12 +19,12 @@ impl Command {
     /// # Errors
     /// [`Error::Follow`] where tracing is refused; [`Error::Spawn`] where the program can't be executed.
     pub fn follow(self) -> Result<Followed, Error> {
-        let (held, words) = self.into_parts();
+        let Self { held, words } = self;
         let (child, trace) = held.follow().map_err(|error| match error {
             FollowError::Spawn(error) => Error::Spawn(error),
             error => Error::Follow(error),
         })?;
-        Ok(Followed { trace, running: Running::new(child, words) })
+        Ok(Followed { trace, running: Running { child, words } })
     }
 }
 

@@ -79,11 +79,8 @@ impl FramePointers {
                     each_of_command(program, &mut look);
                 }
             }
-            CodeOf::Processes(pids) => each_of_processes(pids.iter().copied(), &mut look),
-            CodeOf::Everything => {
-                let pids = Proc::system().processes().unwrap_or_default();
-                each_of_processes(pids.into_iter(), &mut look);
-            }
+            CodeOf::Processes(pids) => each_of_processes(pids, &mut look),
+            CodeOf::Everything => each_of_processes(&Proc::system().processes().unwrap_or_default(), &mut look),
         }
         found
     }
@@ -107,10 +104,10 @@ fn each_of_command(program: PathBuf, look: &mut dyn FnMut(&Path, File) -> bool) 
 }
 
 /// The same for what processes have mapped, each file once.
-fn each_of_processes(pids: impl Iterator<Item = i32>, look: &mut dyn FnMut(&Path, File) -> bool) {
+fn each_of_processes(pids: &[i32], look: &mut dyn FnMut(&Path, File) -> bool) {
     let proc = Proc::system();
     let mut seen = BTreeSet::new();
-    for pid in pids {
+    for &pid in pids {
         for mapping in proc.maps(pid).unwrap_or_default() {
             let Some(mapped) = mapping.file().filter(|_| mapping.rights.execute) else { continue };
             if seen.contains(&(mapped.device, mapped.inode)) {

@@ -117,18 +117,11 @@ impl ProcessImage {
 
     /// Every file whose code is mapped, with its first mapping that holds code: the program first, then by address.
     pub(super) fn files(&self) -> impl Iterator<Item = (&MappedFile, &Mapping)> {
-        let mut seen: Vec<&MappedFile> = Vec::new();
-        let mut all: Vec<_> = self
-            .maps
-            .iter()
-            .filter(|mapping| mapping.rights.execute)
-            .filter_map(|mapping| Some((mapping.file()?, mapping)))
-            .filter(|(file, _)| {
-                let new = !seen.contains(file);
-                seen.push(file);
-                new
-            })
-            .collect();
+        let mut all: Vec<(&MappedFile, &Mapping)> = Vec::new();
+        for mapping in self.maps.iter().filter(|mapping| mapping.rights.execute) {
+            let new = mapping.file().filter(|file| all.iter().all(|(known, _)| known != file));
+            all.extend(new.map(|file| (file, mapping)));
+        }
         crate::order::sort_by_key(&mut all, |(file, _)| !self.is_program(file));
         all.into_iter()
     }

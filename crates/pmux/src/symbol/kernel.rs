@@ -59,8 +59,8 @@ impl Kernel {
 
     /// Where a symbol of the kernel itself is.
     pub(super) fn address_of(&self, name: &str) -> Option<u64> {
-        let all = self.lines.iter().filter_map(|(_, place)| self.symbol(*place));
-        all.filter(|symbol| symbol.module.is_none()).find(|symbol| symbol.name == name).map(|symbol| symbol.address)
+        let mut own = self.symbols().filter(|symbol| symbol.module.is_none());
+        own.find(|symbol| symbol.name == name).map(|symbol| symbol.address)
     }
 
     pub(super) fn at(&self, address: u64) -> Option<KernelSymbol<'_>> {
@@ -79,14 +79,9 @@ impl Kernel {
     pub(super) fn find(&self, name: &str, module: Option<&str>) -> Vec<KernelSymbol<'_>> {
         let matcher = NameMatcher::new(name);
         let module = module.map(|module| module.trim_matches(['[', ']']));
-        let fits = |(_, place): &(u64, u32)| {
-            let symbol = self.symbol(*place)?;
-            if module.is_some() && symbol.module != module {
-                return None;
-            }
-            Some((matcher.fit(symbol.name.as_bytes())?, symbol))
-        };
-        let mut found: Vec<(Fit, KernelSymbol<'_>)> = self.lines.iter().filter_map(fits).collect();
+        let among = self.symbols().filter(|symbol| module.is_none() || symbol.module == module);
+        let fits = among.filter_map(|symbol| Some((matcher.fit(symbol.name.as_bytes())?, symbol)));
+        let mut found: Vec<(Fit, KernelSymbol<'_>)> = fits.collect();
         let best = found.iter().map(|(fit, _)| *fit).min();
         found.retain(|(fit, _)| Some(*fit) == best);
         found.dedup_by_key(|(_, symbol)| (symbol.address, symbol.name));
@@ -101,22 +96,23 @@ impl Kernel {
 
     pub(super) fn has_module(&self, name: &str) -> bool {
         let name = name.trim_matches(['[', ']']);
-        self.lines.iter().filter_map(|(_, place)| self.symbol(*place)).any(|symbol| symbol.module == Some(name))
+        self.symbols().any(|symbol| symbol.module == Some(name))
     }
 
     /// Whether variables are in the list, and not only functions and what the linker made up.
     pub(super) fn lists_data(&self) -> bool {
         // Every kernel has thousands, or a handful.
         const HANDFUL: usize = 500;
-        let data =
-            self.lines.iter().filter_map(|(_, place)| self.symbol(*place)).filter(|symbol| {
-                symbol.kind == Kind::Data && symbol.module.is_none() && !symbol.name.starts_with("__")
-            });
-        data.take(HANDFUL).count() == HANDFUL
+        let own = self.symbols().filter(|symbol| symbol.kind == Kind::Data && symbol.module.is_none());
+        own.filter(|symbol| !symbol.name.starts_with("__")).take(HANDFUL).count() == HANDFUL
+    }
+
+    fn symbols(&self) -> impl Iterator<Item = KernelSymbol<'_>> {
+        self.lines.iter().filter_map(|(_, place)| self.symbol(*place))
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.lines.iter().filter_map(|(_, place)| self.symbol(*place)).map(|symbol| symbol.name)
+        self.symbols().map(|symbol| symbol.name)
     }
 
     /// Whether an address is between two symbols of the kernel itself: which symbol it belongs to is the same each time that this build

@@ -8,7 +8,6 @@
 use super::debug::files::candidates;
 use super::debuginfod;
 use super::elf::{Elf, Kind};
-use super::image::ProcessImage;
 use super::kept::{FileAnswers, NamedFunction};
 use super::module::LoadedModule;
 use super::names;
@@ -16,7 +15,6 @@ use super::place::ResolvedFrame;
 use super::sources::{Located, Missing, Recorded, Sources, copies, is_same, locate};
 use super::symbolizer::own_vdso;
 use hashbrown::HashMap;
-use pmux_linux::procfs::Proc;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,14 +61,13 @@ impl FileCode {
                 ));
             }
             let folder = sources.folder();
-            let fetch =
-                |elf: &Elf| match debuginfod::fetch(sources, &elf.build_id, debuginfod::DebuginfodFile::Debuginfo) {
-                    Ok(found) => found,
-                    Err(why) => {
-                        *remark = Some(why);
-                        None
-                    }
-                };
+            let fetch = |elf: &Elf| match debuginfod::fetch(sources, &elf.build_id, debuginfod::DEBUGINFO) {
+                Ok(found) => found,
+                Err(why) => {
+                    *remark = Some(why);
+                    None
+                }
+            };
             let module =
                 LoadedModule::read_or_fetch(found.file, &found.path, &folder, fetch).map_err(Missing::Unreadable)?;
             kept.asked(candidates(&module.elf, &found.path, &folder));
@@ -97,11 +94,9 @@ impl FileCode {
         }
         let elf = &self.module()?.elf;
         let address = elf.bias(offset, offset, true).map(|bias| offset.wrapping_sub(bias));
-        let symbol = address.and_then(|address| Some((address, elf.symbols.at(address)?)));
-        let found = symbol.map(|(address, symbol)| {
-            let start = offset.wrapping_sub(address - symbol.address);
-            let raw = elf.symbols.name(symbol).to_vec();
-            (start, raw)
+        let found = address.and_then(|address| {
+            let symbol = elf.symbols.at(address)?;
+            Some((offset.wrapping_sub(address - symbol.address), elf.symbols.name(symbol).to_vec()))
         });
         let named = found.map(|(start, raw)| {
             let name = self.names.entry(start).or_insert_with(|| names::short(&raw).into());
@@ -203,7 +198,7 @@ pub(crate) struct VdsoCode(Elf);
 
 impl VdsoCode {
     pub(crate) fn of_this_machine() -> Option<Self> {
-        own_vdso(&Proc::system(), &ProcessImage::read(std::process::id().cast_signed()).ok()?).map(Self)
+        own_vdso().map(Self)
     }
 
     pub(crate) fn is_build(&self, recorded: &[u8]) -> bool {

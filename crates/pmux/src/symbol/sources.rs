@@ -130,7 +130,7 @@ pub(crate) fn locate(sources: &Sources, recorded: Recorded<'_>) -> Result<Locate
     if let Some(found) = places.iter().find_map(|copy| open(copy, build_id).ok()) {
         return Ok(found);
     }
-    match (there, debuginfod::fetch(sources, id, debuginfod::DebuginfodFile::Executable)) {
+    match (there, debuginfod::fetch(sources, id, debuginfod::EXECUTABLE)) {
         (_, Ok(Some(fetched))) => open(&fetched, build_id),
         (Err(Missing::Gone), Err(why)) => Err(Missing::Unreadable(why)),
         (there, _) => there,

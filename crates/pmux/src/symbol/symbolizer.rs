@@ -193,11 +193,7 @@ impl Symbolizer {
     }
 
     fn name_in_vdso(&mut self, place: &mut ResolvedAddress) {
-        let own = self.vdso.get_or_insert_with(|| {
-            // It is the same in every process of this machine, and this one can always be read.
-            own_vdso(&self.proc, &ProcessImage::read(std::process::id().cast_signed()).ok()?)
-        });
-        if let Some(elf) = own
+        if let Some(elf) = self.vdso.get_or_insert_with(own_vdso)
             && let Some(symbol) = elf.symbols.at(place.module_address)
         {
             let function = Some(names::brief(elf.symbols.name(symbol)));
@@ -235,14 +231,15 @@ impl Symbolizer {
     }
 }
 
-/// The kernel's own code in a process: this one.
-pub(super) fn own_vdso(proc: &Proc, own: &ProcessImage) -> Option<Elf> {
-    Elf::parse(&vdso_bytes(proc, own)?[..]).ok()
+/// The kernel's own code in each process. It is the same in all of this machine, and this one can always be read.
+pub(super) fn own_vdso() -> Option<Elf> {
+    Elf::parse(&vdso_bytes()?[..]).ok()
 }
 
 /// The same, as the file that it is.
-pub(super) fn vdso_bytes(proc: &Proc, own: &ProcessImage) -> Option<Vec<u8>> {
+pub(super) fn vdso_bytes() -> Option<Vec<u8>> {
+    let own = ProcessImage::read(std::process::id().cast_signed()).ok()?;
     let vdso = own.special("[vdso]")?;
     let bytes = usize::try_from((vdso.end - vdso.start).min(LARGEST_VDSO_BYTES)).ok()?;
-    proc.memory(std::process::id().cast_signed(), vdso.start, bytes).ok()
+    Proc::system().memory(own.pid(), vdso.start, bytes).ok()
 }

@@ -7,11 +7,10 @@
 //!
 //! Source: `.eh_frame` of the Linux Standard Base, call frame information of DWARF 5.
 
-use super::elf::{ElfSection, Loaded, Sections, Segment, bias, loaded};
-use super::image::ProcessImage;
+use super::elf::{ElfSection, Loaded, Segment, bias, loaded};
 use super::sources::{Missing, Recorded, Sources, locate};
 use super::symbolizer::vdso_bytes;
-use pmux_linux::procfs::Proc;
+use object::read::ReadCache;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -39,13 +38,13 @@ impl CallFrames {
         let unreadable = |error: std::io::Error| Missing::Unreadable(error.to_string());
         let file = locate(sources, recorded)?.file;
         let again = file.try_clone().map_err(unreadable)?;
-        let loaded = Sections::of(file).loaded(SECTIONS).map_err(Missing::Unreadable)?;
+        let loaded = loaded(&ReadCache::new(file), SECTIONS).map_err(Missing::Unreadable)?;
         Ok(Self::of(loaded, InstructionSource::File(again)))
     }
 
     /// The kernel's own code in each process of this machine.
     pub(crate) fn of_vdso() -> Option<Self> {
-        let bytes = vdso_bytes(&Proc::system(), &ProcessImage::read(std::process::id().cast_signed()).ok()?)?;
+        let bytes = vdso_bytes()?;
         let loaded = loaded(&bytes[..], SECTIONS).ok()?;
         Some(Self::of(loaded, InstructionSource::Memory(bytes)))
     }

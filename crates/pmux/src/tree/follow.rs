@@ -14,6 +14,7 @@
 use super::entry::{TreeRecord, TreeRecordKind, entry};
 use super::view::{Layout, Loss, ProcessTree, TaskNames};
 use crate::error::Error;
+use crate::owned_group::Owned;
 use crate::ring_owner::CLOCK_MONOTONIC;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat, SampleFormat, Wakeup};
@@ -41,7 +42,7 @@ const LONGEST_MAPPING: u64 = 4096 + 128;
 
 pub(crate) struct TreeFollower {
     events: Events,
-    family: FamilyId,
+    pub(crate) family: FamilyId,
     rings: Vec<MappedRing>,
     layout: SampleLayout,
     /// The count that a kernel event id belongs to.
@@ -58,9 +59,8 @@ pub(crate) struct TreeFollower {
 
 /// What a follower has opened, closed when it is dropped.
 struct Events {
-    session: Session,
-    tracking: SetId,
-    holders: Vec<Opened>,
+    holders: Vec<Owned<Opened>>,
+    tracking: Owned<SetId>,
 }
 
 /// What an event needs so that exiting children report it.
@@ -133,25 +133,22 @@ impl Events {
         counting: usize,
         (tracking, reporting): (u32, u32),
     ) -> Result<Self, Error> {
-        let engine = session.engine();
         let records = AttrFlags::TASK | AttrFlags::COMM | AttrFlags::COMM_EXEC | AttrFlags::MMAP;
         let tracking = with_ring(dummy(AttrFlags::INHERIT | records), tracking);
         let holder = holder_attr(reporting);
         let refused = |error, attr| Error::Refused(vec![session.refusal(error, attr, TargetKind::Task(Whose::Own))]);
-        let (groups, mask) = (vec![GroupSpec::single(KERNEL, tracking)], engine.online());
+        let (groups, mask) = (vec![GroupSpec::single(KERNEL, tracking)], session.engine().online());
         let request = SetRequest { groups, scope: SetScope::Task(root), mask, absent: Absent::Refuse };
-        let set = engine.open_set(request).map_err(|error| refused(error.error, &tracking))?;
-        let mut events = Self { session: session.clone(), tracking: set, holders: Vec::new() };
-        for _ in 0..counting {
-            let held = engine.open(&GroupSpec::single(KERNEL, holder), Target::task(root));
-            events.holders.push(held.map_err(|error| refused(error, &holder))?);
-        }
-        Ok(events)
+        let tracking = session.hold_set(request).map_err(|error| refused(error.error, &tracking))?;
+        let hold = || session.hold(&GroupSpec::single(KERNEL, holder), Target::task(root));
+        let holders =
+            (0..counting).map(|_| hold().map_err(|error| refused(error, &holder))).collect::<Result<_, _>>()?;
+        Ok(Self { holders, tracking })
     }
 
     fn map(&self, (tracking, reporting): (u32, u32)) -> Result<Result<Vec<MappedRing>, Errno>, ReadError> {
-        let engine = self.session.engine();
-        let trackers = engine.set_events(self.tracking)?.into_iter().flat_map(|(_, events)| events);
+        let engine = self.tracking.session.engine();
+        let trackers = engine.set_events(*self.tracking)?.into_iter().flat_map(|(_, events)| events);
         let holders = self.holders.iter().flat_map(|opened| opened.events.iter().copied());
         let events = trackers.map(|event| (event, tracking)).chain(holders.map(|event| (event, reporting)));
         let mut rings = Vec::new();
@@ -166,7 +163,7 @@ impl Events {
 
     /// Leads the reports of each counting event into the ring of its holder; answers their kernel ids.
     fn lead(&self, counting: &[EventId]) -> Result<HashMap<u64, usize>, Error> {
-        let engine = self.session.engine();
+        let engine = self.tracking.session.engine();
         let host = engine.host();
         let failed = |what| move |errno| Error::Ring { what, errno };
         let mut ids = HashMap::new();
@@ -177,16 +174,6 @@ impl Events {
             ids.insert(host.kernel_id(from).map_err(failed("asking for an event's id"))?, index);
         }
         Ok(ids)
-    }
-}
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        let engine = self.session.engine();
-        for holder in &self.holders {
-            engine.close(holder.group);
-        }
-        engine.close_set(self.tracking);
     }
 }
 
@@ -201,9 +188,9 @@ impl TreeFollower {
         let mut roots: Vec<_> = counting.into_iter().map(|event| vec![event]).collect();
         if roots.is_empty() {
             // A family has at least one count: here that of the tracking events, which is always 0 and in no column.
-            roots.push(engine.set_events(events.tracking)?.into_iter().flat_map(|(_, events)| events).collect());
+            roots.push(engine.set_events(*events.tracking)?.into_iter().flat_map(|(_, events)| events).collect());
         }
-        engine.enable_set(events.tracking)?;
+        engine.enable_set(*events.tracking)?;
         let family = engine.create_tree(root, roots, Attribution::EachTask).ok_or(ReadError::Closed)?;
         Ok(Self {
             events,
@@ -298,10 +285,6 @@ impl TreeFollower {
         self.digest(engine, now);
     }
 
-    pub(crate) fn family(&self) -> FamilyId {
-        self.family
-    }
-
     /// How many records were lost, as far as is known.
     pub(crate) fn lost(&self) -> u64 {
         self.lost + self.full
@@ -328,6 +311,6 @@ impl TreeFollower {
 
 impl Drop for TreeFollower {
     fn drop(&mut self) {
-        self.events.session.engine().destroy_tree(self.family);
+        self.events.tracking.session.engine().destroy_tree(self.family);
     }
 }

@@ -84,10 +84,7 @@ fn spec(trigger: &Trigger, cool_down: Duration) -> TriggerSpec {
 impl TriggerEngine {
     /// Of a target: its cgroups have names.
     pub(super) fn of(target: &Target<'_>) -> Self {
-        let cgroups = match target {
-            Target::Cgroups { names, .. } => names.clone(),
-            _ => Vec::new(),
-        };
+        let cgroups = if let Target::Cgroups { names, .. } = target { names.clone() } else { Vec::new() };
         Self { cgroups, ..Self::default() }
     }
 

@@ -6,7 +6,7 @@ use super::engine::TermId;
 use super::language::{ExitOf, LineFilter, Pressure, Rule, SignalName, TermSource};
 use super::sources::Live;
 use super::sources::files::{Ending, LineInput, Signalled, Stalls};
-use super::sources::hits::{AddressSearch, Threads, Tracepoint, WatchedAddress};
+use super::sources::hits::{Threads, Tracepoint, WatchedAddress};
 use super::triggers::TriggerError;
 use crate::error::Error;
 use crate::event::Event;
@@ -65,7 +65,7 @@ impl<'a> SourceOpener<'a> {
             TermSource::Level(_) => Ok(()),
             TermSource::Pressure(limit) => self.pressure(limit, term_id),
             TermSource::Tracepoint { event, filter } => {
-                self.tracepoint(event, filter.clone(), event, Threads::All, term_id).map_err(|(_, why)| why)
+                self.tracepoint(event, filter.clone(), event, Threads::All, term_id).map_err(|error| error.to_string())
             }
             TermSource::Watch(wanted) => self.address(wanted, term_id),
             TermSource::Exit(ExitOf::Process(pid)) => self.ending(*pid, term_id),
@@ -90,9 +90,6 @@ impl<'a> SourceOpener<'a> {
     }
 
     /// Hits on all CPUs. `what` is what they are called.
-    ///
-    /// # Errors
-    /// Why not; and whether it is the filter that the kernel does not take.
     fn tracepoint(
         &mut self,
         name: &str,
@@ -100,7 +97,7 @@ impl<'a> SourceOpener<'a> {
         what: &str,
         threads: Threads,
         term_id: TermId,
-    ) -> Result<(), (TracepointFault, String)> {
+    ) -> Result<(), Error> {
         let same = |(event, with, source): &&mut (String, Option<String>, Tracepoint)| {
             event == name && *with == filter && source.threads == threads && source.what == what
         };
@@ -108,19 +105,13 @@ impl<'a> SourceOpener<'a> {
             source.term_ids.push(term_id);
             return Ok(());
         }
-        let mut event = Event::parse_with(name, self.session.catalog())
-            .map_err(|error| (TracepointFault::Other, error.to_string()))?;
-        let filtered = filter.as_deref().map_or(Ok(()), |filter| self.session.filter(&mut event, filter));
-        match filtered.and_then(|()| Tracepoint::open(self.session, &event, (what, threads, term_id))) {
-            Ok(source) => {
-                self.tracepoints.push((name.to_owned(), filter, source));
-                Ok(())
-            }
-            Err(error @ Error::Filter { errno: Errno::EINVAL, .. }) => {
-                Err((TracepointFault::Filter, error.to_string()))
-            }
-            Err(error) => Err((TracepointFault::Other, error.to_string())),
+        let mut event = Event::parse_with(name, self.session.catalog())?;
+        if let Some(filter) = &filter {
+            self.session.filter(&mut event, filter)?;
         }
+        let source = Tracepoint::open(self.session, &event, (what, threads, term_id))?;
+        self.tracepoints.push((name.to_owned(), filter, source));
+        Ok(())
     }
 
     fn exit_of(&mut self, name: &str, term_id: TermId) -> Result<(), String> {
@@ -128,12 +119,13 @@ impl<'a> SourceOpener<'a> {
         let (name, what) = (known_as(name), format!("exit of {name}"));
         // Kernels that say which thread was the last one (6.16) are asked for that; of others it is the first one that counts.
         let last = format!("comm == \"{name}\" && group_dead != 0");
-        match self.tracepoint(EVENT, Some(last), &what, Threads::All, term_id) {
-            Err((TracepointFault::Filter, _)) => self
-                .tracepoint(EVENT, Some(format!("comm == \"{name}\"")), &what, Threads::First, term_id)
-                .map_err(|(_, why)| why),
-            other => other.map_err(|(_, why)| why),
-        }
+        let opened = match self.tracepoint(EVENT, Some(last), &what, Threads::All, term_id) {
+            Err(Error::Filter { errno: Errno::EINVAL, .. }) => {
+                self.tracepoint(EVENT, Some(format!("comm == \"{name}\"")), &what, Threads::First, term_id)
+            }
+            opened => opened,
+        };
+        opened.map_err(|error| error.to_string())
     }
 
     fn crash(&mut self, name: Option<&str>, term_id: TermId) -> Result<(), String> {
@@ -143,7 +135,8 @@ impl<'a> SourceOpener<'a> {
             filter = format!("comm == \"{}\" && {filter}", known_as(name));
         }
         let what = name.map_or_else(|| "crash".to_owned(), |name| format!("crash of {name}"));
-        self.tracepoint("signal:signal_deliver", Some(filter), &what, Threads::All, term_id).map_err(|(_, why)| why)
+        let opened = self.tracepoint("signal:signal_deliver", Some(filter), &what, Threads::All, term_id);
+        opened.map_err(|error| error.to_string())
     }
 
     fn ending(&mut self, pid: i32, term_id: TermId) -> Result<(), String> {
@@ -210,19 +203,12 @@ impl<'a> SourceOpener<'a> {
         };
         let image = pid.map(ProcessImage::read).transpose().map_err(|error| error.to_string())?;
         let scope = image.as_ref().map_or(SearchScope::Kernel, SearchScope::Process);
-        match address.look(self.session, scope, self.target) {
-            Ok(AddressSearch::Over) => self.addresses.push(address),
-            Ok(AddressSearch::GoesOn(error)) | Err(error) => return Err(error.to_string()),
-            Ok(AddressSearch::Refused(error)) => return Err(error.to_string()),
+        if let Some(why) = address.look(self.session, scope, self.target)? {
+            return Err(why.to_string());
         }
+        self.addresses.push(address);
         Ok(())
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum TracepointFault {
-    Filter,
-    Other,
 }
 
 fn known_as(name: &str) -> &str {

@@ -122,13 +122,8 @@ impl Triggers {
                 }
             }
         }
-        let levels = match &levels[..] {
-            [] => None,
-            some => {
-                let opened = Levels::open(session, some, &setting.target, interval);
-                Some(opened.map_err(|(term_id, error)| why(rules, term_id, error))?)
-            }
-        };
+        let levels = (!levels.is_empty()).then(|| Levels::open(session, &levels, &setting.target, interval));
+        let levels = levels.transpose().map_err(|(term_id, error)| why(rules, term_id, error))?;
         let sources = sources_opener.finish().into_iter().map(Some).collect();
         Ok(Self { session: session.clone(), engine, levels, sources, online: session.online() })
     }

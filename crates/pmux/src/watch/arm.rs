@@ -85,7 +85,7 @@ impl Watch {
             }
         });
         if let Err(error) = result.and_then(|()| Refusal::files_for_later()) {
-            self.let_go(held);
+            self.held.truncate(held);
             for watched in self.watched.drain(first..) {
                 if let Some(probe) = &self.probe {
                     probe.remove(&watched);
@@ -137,17 +137,6 @@ impl Watch {
         };
         let pieces: usize = self.watched.iter().map(|watched| watched.pieces.len()).sum();
         ((pieces + 1) * threads.max(1) * cpus) as u64
-    }
-
-    /// Closes everything from an index on.
-    pub(super) fn let_go(&mut self, from: usize) {
-        let engine = self.session.engine();
-        for held in self.held.drain(from.min(self.held.len())..) {
-            match held {
-                OpenBreakpoints::Tasks { group, .. } => engine.close(group),
-                OpenBreakpoints::Cpus { set, .. } => engine.close_set(set),
-            }
-        }
     }
 
     /// The pieces of the spots from `first` on, as events; where there are no programs, the first one also tells of forks, names and
@@ -282,7 +271,7 @@ impl Watch {
                 }
                 cloning.add(&fresh);
                 if round > 0 && (self.options.detail == WatchDetail::Counts || reporter != HitReporter::Event) {
-                    self.let_go(before);
+                    self.held.truncate(before);
                     if self.options.detail == WatchDetail::Counts {
                         self.see_hits_to_count()?;
                     }
@@ -311,7 +300,7 @@ impl Watch {
                         gone = gone.or(ended.first().copied());
                     }
                     Err(ThreadRefusal { tid, index, error }) => {
-                        self.let_go(before);
+                        self.held.truncate(before);
                         if reporter == HitReporter::Program(EnableTime::AtOpen) && error.errno() == EAGAIN {
                             self.forget_hits(first);
                             reporter = HitReporter::Program(EnableTime::AfterAttach);
@@ -328,7 +317,7 @@ impl Watch {
                 }
             }
             if reporter != HitReporter::Event && self.have_forked(&pids, began) {
-                self.let_go(before);
+                self.held.truncate(before);
                 self.forget_hits(first);
                 reporter = HitReporter::Event;
                 continue 'again;
@@ -364,11 +353,11 @@ impl Watch {
             self.open_rings()?;
             let groups = events.iter().map(|(_, attr)| GroupSpec::single(self.counters(), *attr)).collect();
             let request = SetRequest { groups, scope: SetScope::Everything, mask: mask.clone(), absent };
-            match self.session.engine().open_set(request) {
+            match self.session.hold_set(request) {
                 Ok(set) => {
                     let watch_targets = events.iter().map(|(piece, _)| piece.watch_target).collect();
+                    self.session.engine().enable_set(*set)?;
                     self.held.push(OpenBreakpoints::Cpus { watch_targets, set });
-                    self.session.engine().enable_set(set)?;
                     return Ok(());
                 }
                 Err(error) if self.give_in(error.error, first) => {}
@@ -455,7 +444,7 @@ impl Watch {
             rings.add(self.pmu, cpu)?;
             for held in &self.held {
                 let OpenBreakpoints::Cpus { set, .. } = held else { continue };
-                let there = self.session.engine().set_events(*set)?.into_iter().filter(|(of, _)| *of == cpu);
+                let there = self.session.engine().set_events(**set)?.into_iter().filter(|(of, _)| *of == cpu);
                 there.flat_map(|(_, events)| events).try_for_each(|event| rings.lead(event, cpu))?;
             }
         }

@@ -27,7 +27,7 @@ impl Watch {
                 }
                 OpenBreakpoints::Tasks { .. } => {}
                 OpenBreakpoints::Cpus { watch_targets, set } => {
-                    for cpu in engine.read_set(*set)?.cpus {
+                    for cpu in engine.read_set(**set)?.cpus {
                         for (&of, count) in watch_targets.iter().zip(cpu.counts) {
                             if of == watch_target {
                                 sum += count?;
@@ -53,7 +53,7 @@ impl Watch {
         let mut coverage = SetCoverage::default();
         for held in &self.held {
             let OpenBreakpoints::Cpus { set, .. } = held else { continue };
-            let read = self.session.engine().read_set(*set)?;
+            let read = self.session.engine().read_set(**set)?;
             let refused = |cpu: &CpuReading| Some((cpu.cpu.0, cpu.refused?.to_string()));
             coverage.refused.extend(read.cpus.iter().filter_map(refused));
             // What was armed first was watched for the longest time. All are on the same CPUs.
@@ -94,6 +94,6 @@ impl Watch {
         let Some(probe) = &self.probe else { return 0 };
         let registers: HashSet<u64> =
             self.watched.iter().flat_map(|watched| watched.pieces.iter().map(|piece| piece.address)).collect();
-        registers.into_iter().map(|register| probe.missed(register)).sum()
+        registers.into_iter().map(|register| probe.maps.missed(register)).sum()
     }
 }

@@ -36,6 +36,7 @@ use crate::counters::SetCoverage;
 use crate::error::Error;
 use crate::mux::Slice;
 use crate::mux::turns::Turning;
+use crate::owned_group::Owned;
 use crate::session::{Backend, Session};
 use crate::target::{Inherit, Target};
 use arm::HitReporter;
@@ -188,12 +189,11 @@ struct FollowedProcess {
 }
 
 /// Something that is watched, opened in one piece of the target.
-#[derive(Debug)]
 enum OpenBreakpoints {
     /// One event, on all of these threads.
-    Tasks { tids: Vec<i32>, watch_target: usize, group: GroupId, event: EventId, reporter: HitReporter },
+    Tasks { tids: Vec<i32>, watch_target: usize, group: Owned<GroupId>, event: EventId, reporter: HitReporter },
     /// The events of all, on CPUs.
-    Cpus { watch_targets: Vec<usize>, set: SetId },
+    Cpus { watch_targets: Vec<usize>, set: Owned<SetId> },
 }
 
 impl OpenBreakpoints {
@@ -203,7 +203,7 @@ impl OpenBreakpoints {
     }
 
     fn group(&self) -> Option<GroupId> {
-        if let Self::Tasks { group, .. } = self { Some(*group) } else { None }
+        if let Self::Tasks { group, .. } = self { Some(**group) } else { None }
     }
 }
 
@@ -513,7 +513,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.turning = None;
-        self.let_go(0);
+        self.held.clear();
         self.probe = None;
         self.rings = None;
         self.session.engine().host().close_watch(self.pmu);

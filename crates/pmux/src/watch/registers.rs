@@ -83,23 +83,19 @@ fn fill(attrs: &[&Attr]) -> Vec<Attr> {
 
 /// How many of these can be open at once on a target; at most [`MOST_REGISTERS`].
 fn granted(session: &Session, place: EngineTarget, attrs: &[Attr]) -> Result<usize, Error> {
-    let engine = session.engine();
     let mut opened = Vec::new();
-    let mut result = Ok(());
     for attr in attrs.iter().take(MOST_REGISTERS) {
         // Whether they are permitted in the kernel is no question of registers.
         let kernel = if attr.config1 >> 63 == 0 { AttrFlags::EXCLUDE_KERNEL } else { AttrFlags::empty() };
         let attr = Attr { flags: attr.flags | kernel, ..*attr };
-        match engine.open(&GroupSpec::single(KERNEL, attr), place) {
+        match session.hold(&GroupSpec::single(KERNEL, attr), place) {
             Ok(event) => opened.push(event),
             Err(error) if error.errno() == ENOSPC => break,
             Err(error) => {
                 let kind = place.bound_to().map_or(TargetKind::Task(Whose::Other), |cpu| TargetKind::Cpu(cpu.0));
-                result = Err(Error::Refused(vec![session.refusal(error, &attr, kind)]));
-                break;
+                return Err(Error::Refused(vec![session.refusal(error, &attr, kind)]));
             }
         }
     }
-    opened.iter().for_each(|opened| engine.close(opened.group));
-    result.map(|()| opened.len())
+    Ok(opened.len())
 }

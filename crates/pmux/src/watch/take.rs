@@ -12,6 +12,7 @@ use super::probe::{CountedRow, HitMoment, HitSample, WatchProbe, moment};
 use super::rings::{SeenBy, SeenHit, WatchRecord, WatchRecordKind};
 use super::{AcrossExec, FollowedProcess, OpenBreakpoints, Watch, WatchDetail};
 use crate::error::Error;
+use crate::owned_group::Owned;
 use crate::symbol::Mapping;
 use crate::target::Inherit;
 use pmux_abi::record::CommCause;
@@ -132,7 +133,7 @@ impl Watch {
         engine.disable_each(&groups).map_err(|(_, error)| error)?;
         for held in &self.held {
             if let OpenBreakpoints::Cpus { set, .. } = held {
-                engine.disable_set(*set)?;
+                engine.disable_set(**set)?;
             }
         }
         Ok(())
@@ -462,8 +463,8 @@ impl Watch {
                     let engine = self.session.engine();
                     // One that has gone meanwhile is no loss; what else may be refused was granted before.
                     let Ok(opened) = engine.open(&GroupSpec::single(self.pmu, *attr), target) else { continue };
-                    if engine.enable_group(opened.group).is_ok() {
-                        let (group, event) = (opened.group, opened.events[0]);
+                    let (group, event) = (Owned::new(&self.session, opened.group), opened.events[0]);
+                    if engine.enable_group(*group).is_ok() {
                         let (tids, watch_target, reporter) = (vec![tid], piece.watch_target, HitReporter::Event);
                         self.held.push(OpenBreakpoints::Tasks { tids, watch_target, group, event, reporter });
                     }

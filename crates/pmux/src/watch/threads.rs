@@ -8,6 +8,7 @@
 use super::arm::{ESRCH, HitReporter};
 use super::{OpenBreakpoints, WatchPiece};
 use crate::error::Error;
+use crate::owned_group::Owned;
 use crate::session::Session;
 use pmux_engine::engine::{Begin, OnMany};
 use pmux_engine::pmu::BankError;
@@ -129,7 +130,8 @@ pub(super) fn open_apart(
     };
     let held = opened.iter().map(|one| {
         let (tids, watch_target) = (vec![tids[one.target]], wanted.pieces[one.index].watch_target);
-        OpenBreakpoints::Tasks { tids, watch_target, group: one.group, event: one.leader, reporter }
+        let (group, event) = (Owned::new(session, one.group), one.leader);
+        OpenBreakpoints::Tasks { tids, watch_target, group, event, reporter }
     });
     let gone = left_out.iter().filter(|one| one.error.errno() == ESRCH);
     Ok((held.collect(), gone.map(|one| (tids[one.target], one.error)).collect()))
@@ -161,16 +163,13 @@ pub(super) fn open_together(
         }
         match opened {
             Ok(opened) => {
-                let event = opened.events[0];
-                let (tids, watch_target, group) = (tids.to_vec(), piece.watch_target, opened.group);
+                let (group, event) = (Owned::new(session, opened.group), opened.events[0]);
+                let (tids, watch_target) = (tids.to_vec(), piece.watch_target);
                 held.push(OpenBreakpoints::Tasks { tids, watch_target, group, event, reporter });
             }
             // The threads that are left have none of them, and that may be tolerated.
             Err(error) if tolerated.contains(&error.errno()) && report.refused.is_some() => {}
-            Err(error) => {
-                held.iter().filter_map(OpenBreakpoints::group).for_each(|group| engine.close(group));
-                return Err(ThreadRefusal { tid: report.refused.unwrap_or(first), index, error });
-            }
+            Err(error) => return Err(ThreadRefusal { tid: report.refused.unwrap_or(first), index, error }),
         }
     }
     for held in &mut held {

@@ -7,7 +7,7 @@
 //! Read first: `breakpoint_fuzz`, which compares the kernel with the rule itself.
 
 use crate::common::breakpoints::{Alone, Idle, address};
-use crate::common::{self, breakpoints, needs, own_process, skip_unless};
+use crate::common::{self, breakpoints, needs, own_process};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::{Disagreements, SetError, SetRequest};
@@ -51,8 +51,10 @@ fn close(engine: &LinuxEngine, held: &Held) {
     }
 }
 
+type Machine = (LinuxEngine, Registers, Vec<CpuId>);
+
 /// Root, and debug registers of which no other process holds any.
-fn engine(what: &str) -> Option<(LinuxEngine, Registers, Vec<CpuId>)> {
+fn engine(what: &str) -> Option<Machine> {
     common::cpu_session()?;
     let online = Cpus::system().online().unwrap();
     let engine = LinuxHost::engine(online.iter());
@@ -60,6 +62,13 @@ fn engine(what: &str) -> Option<(LinuxEngine, Registers, Vec<CpuId>)> {
     let registers = registers.filter(|registers| registers.for_kind(Kind::Data) > 0);
     needs("breakpoints", &format!("debug registers: {what}"), registers.is_some());
     Some((engine, registers?, online.iter().take(4).map(CpuId).collect()))
+}
+
+/// The same for a test that has the registers of the machine for itself.
+#[track_caller]
+fn alone(what: &str) -> Option<(Alone, Machine)> {
+    let alone = own_process().then(Alone::wait)?;
+    Some((alone, engine(what)?))
 }
 
 #[derive(Default, Debug)]
@@ -132,9 +141,7 @@ fn follow(cpus: &[CpuId], seed: u64) -> Story {
 
 #[test]
 fn ledger_and_kernel_agree() {
-    skip_unless!(own_process());
-    let _alone = Alone::wait();
-    let Some((_, registers, cpus)) = engine("none of them taken by another process") else { return };
+    let Some((_alone, (_, registers, cpus))) = alone("none of them taken by another process") else { return };
     println!("{registers:?} on {} CPUs", cpus.len());
     for seed in 1..=4 {
         let mut disturbed = Vec::new();
@@ -163,9 +170,7 @@ fn names(engine: &LinuxEngine, error: OpenError) -> (Taken, Vec<EventId>) {
 
 #[test]
 fn holders_of_registers_are_named_as_far_as_they_are_known() {
-    skip_unless!(own_process());
-    let _alone = Alone::wait();
-    let Some((ours, ..)) = engine("to be taken") else { return };
+    let Some((_alone, (ours, ..))) = alone("to be taken") else { return };
     let thread = Idle::start();
     let task = LinuxHost::task(thread.tid);
     let target = Target::task(task);
@@ -194,9 +199,7 @@ fn holders_of_registers_are_named_as_far_as_they_are_known() {
 
 #[test]
 fn sessions_of_one_program_know_of_each_other() {
-    skip_unless!(own_process());
-    let _alone = Alone::wait();
-    let Some((ours, ..)) = engine("to be taken") else { return };
+    let Some((_alone, (ours, ..))) = alone("to be taken") else { return };
     let Some((theirs, ..)) = engine("to be taken") else { return };
     let thread = Idle::start();
     let target = Target::task(LinuxHost::task(thread.tid));
@@ -222,9 +225,7 @@ fn sessions_of_one_program_know_of_each_other() {
 
 #[test]
 fn a_refusal_names_the_other_session() {
-    skip_unless!(own_process());
-    let _alone = Alone::wait();
-    skip_unless!(engine("to be taken").is_some());
+    let Some((_alone, _)) = alone("to be taken") else { return };
     let [ours, theirs] = [(), ()].map(|()| pmux::Session::with_sharing(pmux::Sharing::Off).unwrap());
     let thread = Idle::start();
     let open = |session: &pmux::Session, which| {

@@ -184,15 +184,15 @@ fn a_pinned_software_event_counts() {
 fn options_that_do_not_go_with_the_target_are_refused() {
     let session = Session::new().unwrap();
     let list = events(&session, "page-faults");
-    let open = |target: &Target<'_>, options| match session.open(&list, target, options) {
-        Err(Error::Options(_)) => true,
-        Err(error) => panic!("{error}"),
-        Ok(_) => false,
-    };
-    assert!(open(&Target::CurrentThread, Options { start: Start::OnExec, ..Options::default() }));
-    assert!(open(&Target::CurrentThread, Options { attribution: Attribution::EachProcess, ..Options::default() }));
-    assert!(open(&Target::Threads(Vec::new()), Options::default()));
-    assert!(open(&Target::Processes(Vec::new()), Options::default()));
+    for (target, options) in [
+        (Target::CurrentThread, Options { start: Start::OnExec, ..Options::default() }),
+        (Target::CurrentThread, Options { attribution: Attribution::EachProcess, ..Options::default() }),
+        (Target::Threads(Vec::new()), Options::default()),
+        (Target::Processes(Vec::new()), Options::default()),
+    ] {
+        let refused = session.open(&list, &target, options).err();
+        assert!(matches!(refused, Some(Error::Options(_))), "{target:?}: {refused:?}");
+    }
 }
 
 #[test]

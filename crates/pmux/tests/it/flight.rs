@@ -5,7 +5,9 @@
 //! **Invariant:** no test depends on how fast the machine is: where rings must hold something, it is made to be little.
 
 use crate::common::perf_data::{Content, perf_script};
-use crate::common::{Killed, SetAtEnd, events, is_root, may_count_cpus, needs, role as program, session, skip_unless};
+use crate::common::{
+    Killed, SetAtEnd, events, eventually, is_root, may_count_cpus, needs, role as program, session, skip_unless,
+};
 use pmux::flight::{
     Flight, FlightOptions, FlightSnapshot, Keeping, Lasted, Limits, Requested, SnapshotCause, is_snapshot,
 };
@@ -161,15 +163,18 @@ fn of_this_thread(session: &Session, options: FlightOptions) -> Flight {
 
 fn wait(flight: &mut Flight, count: usize) -> Vec<FlightSnapshot> {
     let mut done = Vec::new();
-    let end = Instant::now() + PATIENCE;
-    while done.len() < count {
-        assert!(Instant::now() < end, "{} of {count} snapshots", done.len());
-        done.extend(
-            flight.tick().unwrap().into_iter().map(|snapshot| snapshot.unwrap_or_else(|error| panic!("{error}"))),
-        );
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    eventually("the snapshots are written", || {
+        let new = flight.tick().unwrap().into_iter();
+        done.extend(new.map(|snapshot| snapshot.unwrap_or_else(|error| panic!("{error}"))));
+        (done.len() >= count).then_some(())
+    });
     done
+}
+
+/// Takes a snapshot, and waits for it.
+fn snapshot(flight: &mut Flight, cause: &str) -> FlightSnapshot {
+    flight.request(SnapshotCause::now(cause));
+    wait(flight, 1).remove(0)
 }
 
 #[test]
@@ -279,8 +284,7 @@ fn others_read_the_files_without_a_complaint() {
         assert!(program::command("touch:100").status().unwrap().success());
     }
     flight.mark(Nanos(pmux_linux::now_ns()), "all have gone");
-    flight.request(SnapshotCause::now("a \"quoted\" cause\n"));
-    let done = wait(&mut flight, 1).remove(0);
+    let done = snapshot(&mut flight, "a \"quoted\" cause\n");
     let content = Content::read(&done.path);
     assert_eq!(content.samples.len() as u64, done.samples);
     assert!(done.samples > 0 && content.maps.iter().any(|map| map.contains("/deps/it-")), "{:?}", content.maps.len());
@@ -323,8 +327,7 @@ fn nothing_is_younger_than_what_is_there_of_all_cpus() {
         }
         let request = |_| {
             std::thread::sleep(Duration::from_millis(20));
-            flight.request(SnapshotCause::now("now"));
-            wait(&mut flight, 1).remove(0)
+            snapshot(&mut flight, "now")
         };
         (0..5).map(request).collect()
     });
@@ -348,13 +351,10 @@ fn nothing_is_older_than_what_is_there_of_all_cpus() {
     quiet.run(100);
     busy.run(30_000);
     quiet.run(10);
-    let mut done = Vec::new();
-    flight.request(SnapshotCause::now("one is full"));
-    done.extend(wait(&mut flight, 1));
+    let first = snapshot(&mut flight, "one is full");
     quiet.run(20);
     busy.run(30_000);
-    flight.request(SnapshotCause::now("and again"));
-    done.extend(wait(&mut flight, 1));
+    let done = [first, snapshot(&mut flight, "and again")];
     for (snapshot, quiets, left_out) in [(&done[0], &[101, 110], 100), (&done[1], &[0, 0], 130)] {
         let content = Content::read(&snapshot.path);
         let (busies, quiet) = (numbers(&content, &busy), numbers(&content, &quiet));
@@ -379,8 +379,7 @@ fn an_empty_ring_makes_a_whole_file() {
     let Some(session) = session() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut flight = of_this_thread(&session, bytes(folder.path(), 64 << 10));
-    flight.request(SnapshotCause::now("nothing was sampled"));
-    let done = wait(&mut flight, 1).remove(0);
+    let done = snapshot(&mut flight, "nothing was sampled");
     assert_eq!((done.samples, done.records, done.window), (0, 0, None));
     assert!(done.covers.is_some(), "that nothing happened is known");
     let content = Content::read(&done.path);
@@ -442,8 +441,7 @@ fn a_span_makes_rings_grow_without_a_hole() {
     }
     storm.run(20_000);
     let calls = storm.reached();
-    flight.request(SnapshotCause::now("it has grown"));
-    let done = wait(&mut flight, 1).remove(0);
+    let done = snapshot(&mut flight, "it has grown");
     let numbers = numbers(&Content::read(&done.path), &storm);
     assert_whole(&numbers);
     assert_eq!((numbers[0], *numbers.last().unwrap()), (1, calls), "from the old ring and the new one");
@@ -463,8 +461,7 @@ fn sets_are_off_until_they_are_switched() {
     storm.run(100);
     assert!(named.request("fine", SwitchRequest::Off).result.is_ok());
     storm.run(100);
-    flight.request(SnapshotCause::now("between two switches"));
-    let done = wait(&mut flight, 1).remove(0);
+    let done = snapshot(&mut flight, "between two switches");
     let content = Content::read(&done.path);
     assert_eq!(numbers(&content, &storm), (101..=200).collect::<Vec<_>>());
     assert!(content.events.iter().any(|name| name == CALL), "{:?}", content.events);
@@ -495,8 +492,7 @@ fn a_hundred_causes_are_few_snapshots_and_old_ones_go() {
     drop(flight);
     let limits = Limits { max_snapshots: None, max_disk_bytes: Some(1) };
     let mut flight = of_this_thread(&session, FlightOptions { limits, ..bytes(folder.path(), 64 << 10) });
-    flight.request(SnapshotCause::now("the only one"));
-    let done = wait(&mut flight, 1).remove(0);
+    let done = snapshot(&mut flight, "the only one");
     assert_eq!(done.deleted, left);
     assert_eq!(snapshots_in(folder.path()), [done.path]);
 }

@@ -52,29 +52,17 @@ fn files(arguments: &str) {
     // A tree needs files too: more than one for each event.
     let command = pmux::Command::hold(words(&["true"])).unwrap();
     let few: EventList = (0..12).map(|_| pmux::Event::parse("page-faults:u").unwrap()).collect();
-    match session.open(&few, &Target::Command(&command), common::on_exec(Attribution::EachProcess)) {
-        Err(Error::Refused(refusals)) => {
-            let text = refusals[0].to_string();
-            assert!(text.contains("more open files are needed"), "{text}");
-        }
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("12 events and their rings need more than 20 files"),
-    }
+    let opened = session.open(&few, &Target::Command(&command), common::on_exec(Attribution::EachProcess));
+    let Err(Error::Refused(refusals)) = opened else { panic!("12 events and their rings need more than 20 files") };
+    assert!(refusals[0].to_string().contains("more open files are needed"), "{}", refusals[0]);
     assert_eq!(session.census().events, 0);
 }
 
 #[test]
-fn the_soft_limit_of_files_is_raised() {
-    if common::session().is_some() {
-        with_limit("ulimit -Sn 20", "limits/files:enough");
-    }
-}
-
-#[test]
-fn the_hard_limit_of_files_is_told_with_its_numbers() {
-    if common::session().is_some() {
-        with_limit("ulimit -n 20", "limits/files:few");
-    }
+fn the_soft_limit_of_files_is_raised_and_the_hard_one_is_told_with_its_numbers() {
+    skip_unless!(common::session().is_some());
+    with_limit("ulimit -Sn 20", "limits/files:enough");
+    with_limit("ulimit -n 20", "limits/files:few");
 }
 
 fn paranoid() -> i32 {
@@ -110,15 +98,11 @@ fn unprivileged() {
     assert!(refusal.summary.contains("perf_event_paranoid at most 1"), "{refusal}");
 
     // This user may not count the machine.
-    match session.open(&events(&session, "cpu-clock,page-faults"), &Target::Cpus(CpuChoice::All), Options::default()) {
-        Err(Error::Refused(refusals)) => {
-            let text = refusals[0].to_string();
-            assert!(text.contains("kernel.perf_event_paranoid at most 0; it is 2"), "{text}");
-            assert!(text.contains("whole CPU"), "{text}");
-        }
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("this user may not count CPUs"),
-    }
+    let list = events(&session, "cpu-clock,page-faults");
+    let opened = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default());
+    let Err(Error::Refused(refusals)) = opened else { panic!("this user may not count CPUs") };
+    let text = refusals[0].to_string();
+    assert!(text.contains("kernel.perf_event_paranoid at most 0; it is 2") && text.contains("whole CPU"), "{text}");
     assert_eq!(session.census().events, counters.session().census().events);
     let mut calls = 0;
     let fault = pmux::Event::parse("page-faults:u").unwrap();

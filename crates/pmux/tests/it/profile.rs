@@ -83,10 +83,6 @@ impl Made {
         self.put_with_time(&Record::Mmap(map), time, tid);
     }
 
-    fn task(&mut self, time: u64, (pid, ppid): (u32, u32)) -> Task {
-        Task { pid, tid: pid, ppid, ptid: ppid, time }
-    }
-
     fn round(&mut self) {
         self.records.extend(finished_round());
     }
@@ -106,6 +102,10 @@ impl Made {
         file.read_to_end(&mut all).unwrap();
         all
     }
+}
+
+fn task(time: u64, pid: u32, ppid: u32) -> Task {
+    Task { pid, tid: pid, ppid, ptid: ppid, time }
 }
 
 /// Samples as text: event, time, name, the life of the process, and where it was.
@@ -149,20 +149,17 @@ fn story() -> Made {
     made.map(2, 5, 0x1000, "/bin/sh");
     // The other CPU is behind.
     made.sample(11, 40, 5, &[0x1010, 0x1021]);
-    let fork = made.task(10, (9, 5));
-    made.put_with_time(&Record::Fork(fork), 10, 5);
+    made.put_with_time(&Record::Fork(task(10, 9, 5)), 10, 5);
     made.sample(12, 11, 9, &[0x1010]);
     made.round();
     made.comm(12, 9, "ls", CommCause::Exec);
     made.sample(11, 13, 9, &[0x1010]);
     made.map(14, 9, 0x1000, "/bin/ls");
     made.sample(11, 15, 9, &[0x1010, 0x2001]);
-    let exit = made.task(16, (9, 5));
-    made.put_with_time(&Record::Exit(exit), 16, 9);
+    made.put_with_time(&Record::Exit(task(16, 9, 5)), 16, 9);
     made.put_with_time(&Record::Lost(Lost { id: 11, lost: 3 }), 17, 9);
     made.round();
-    let fork = made.task(50, (9, 5));
-    made.put_with_time(&Record::Fork(fork), 50, 5);
+    made.put_with_time(&Record::Fork(task(50, 9, 5)), 50, 5);
     made.sample(11, 51, 9, &[0x1010]);
     // Of an unknown event.
     made.sample(99, 52, 9, &[0x1010]);

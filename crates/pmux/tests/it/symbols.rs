@@ -66,23 +66,23 @@ fn search_with(
     Some(Search { result: result.unwrap(), causes, place, exited })
 }
 
+fn found(result: &Result<Finding, FindError>) -> &[FoundAddress] {
+    let Ok(Finding::Found(found)) = result else { panic!("{result:?}") };
+    found
+}
+
 fn search(target: &str, words: &[String]) -> Option<Search> {
     search_with(Symbolizer::new(), target, words, || {})
 }
 
 impl Search {
     fn one(&self) -> &FoundAddress {
-        match &self.result {
-            Ok(Finding::Found(found)) if found.len() == 1 => &found[0],
-            other => panic!("{other:?}"),
-        }
+        let [one] = self.all() else { panic!("{:?}", self.result) };
+        one
     }
 
     fn all(&self) -> &[FoundAddress] {
-        match &self.result {
-            Ok(Finding::Found(found)) => found,
-            other => panic!("{other:?}"),
-        }
+        found(&self.result)
     }
 
     fn error(&self) -> String {
@@ -473,19 +473,14 @@ fn places_of_this_process_its_kernel_and_those_that_have_ended() {
     let image = ProcessImage::read(me).unwrap();
     let name = "it::symbols::places_of_this_process_its_kernel_and_those_that_have_ended";
     for target in [name, name.rsplit_once(':').unwrap().1] {
-        match symbolizer.find(&wanted(target), SearchScope::Process(&image)) {
-            Ok(Finding::Found(found)) => assert_eq!((found[0].address, found.len()), (here, 1), "{target}"),
-            other => panic!("{target}: {other:?}"),
-        }
+        let result = symbolizer.find(&wanted(target), SearchScope::Process(&image));
+        assert_eq!(found(&result).iter().map(|found| found.address).collect::<Vec<_>>(), [here], "{target}");
     }
     let counter = Box::new(7_u64);
     let address = (&raw const *counter) as usize as u64;
-    match symbolizer.find(&wanted(&format!("{address:#x}/8")), SearchScope::Process(&image)) {
-        Ok(Finding::Found(found)) => {
-            assert_eq!((found[0].kind, found[0].access, found[0].len), (FoundKind::Data, Access::WRITE, 8));
-        }
-        other => panic!("{other:?}"),
-    }
+    let result = symbolizer.find(&wanted(&format!("{address:#x}/8")), SearchScope::Process(&image));
+    let data = &found(&result)[0];
+    assert_eq!((data.kind, data.access, data.len), (FoundKind::Data, Access::WRITE, 8));
 
     // What the kernel maps into every process.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -80,17 +80,15 @@ fn a_target_that_is_not_there_is_an_error() {
         child.wait().unwrap();
         child.id().cast_signed()
     };
-    match session.open(&list, &Target::Processes(vec![dead]), Options::default()) {
-        Err(Error::Process(error)) => assert!(error.to_string().contains(&dead.to_string()), "{error}"),
-        Err(other) => panic!("{other:?}"),
-        Ok(_) => panic!("{dead} is dead"),
-    }
+    let error = |target: &Target<'_>| session.open(&list, target, Options::default()).err().unwrap();
+    let of_process = error(&Target::Processes(vec![dead]));
+    assert!(
+        matches!(of_process, Error::Process(_)) && of_process.to_string().contains(&dead.to_string()),
+        "{of_process}"
+    );
     assert!(!Target::Processes(vec![dead]).is_alive());
-    match session.open(&list, &Target::Threads(vec![dead]), Options::default()) {
-        Err(Error::Refused(refusals)) => assert_eq!(refusals[0].kind, ReasonKind::Gone, "{refusals:?}"),
-        Err(other) => panic!("{other:?}"),
-        Ok(_) => panic!("{dead} is dead"),
-    }
+    let of_thread = error(&Target::Threads(vec![dead]));
+    assert!(matches!(&of_thread, Error::Refused(all) if all[0].kind == ReasonKind::Gone), "{of_thread:?}");
 }
 
 #[test]

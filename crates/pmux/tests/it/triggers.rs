@@ -3,7 +3,10 @@
 //! **Invariant:** nothing depends on how fast the machine is: what is to happen is made to happen until it is noticed.
 
 use crate::common::watching::{watch_target, write};
-use crate::common::{self, SetAtEnd, debug_registers, events, may_count_cpus, needs, session, skip_unless, storm};
+use crate::common::{
+    self, SetAtEnd, debug_registers, events, first_fired, may_count_cpus, needs, session, skip_unless, storm,
+    until_fired,
+};
 use pmux::trigger::{
     Action, Commands, EventSets, Fired, Position, Reason, Rule, SNAPSHOT_VARIABLE, TriggerEvent, TriggerHit,
     TriggerOptions, TriggerTarget, Triggers,
@@ -37,22 +40,6 @@ fn open(session: &Session, trigger: &str, target: Target<'_>) -> Triggers {
 fn refusal(session: &Session, trigger: &str) -> String {
     let opened = Triggers::open(session, &[rule(trigger)], TriggerOptions::of(Target::CurrentThread));
     opened.err().unwrap().to_string()
-}
-
-/// Lets `happen` happen until a trigger fires that `is_it` accepts.
-fn until_fired(triggers: &mut Triggers, mut happen: impl FnMut(), is_it: impl Fn(&Fired) -> bool) -> Fired {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        assert!(Instant::now() < end, "nothing has fired");
-        happen();
-        for event in triggers.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap() {
-            match event {
-                TriggerEvent::Fired(fired) if is_it(&fired) => return fired,
-                TriggerEvent::Lost { what, .. } => panic!("{what}"),
-                _ => {}
-            }
-        }
-    }
 }
 
 fn tracepoints(session: &Session) -> bool {
@@ -158,7 +145,7 @@ fn hits_that_are_held_back_are_counted() {
     // It goes on.
     triggers.hold_back(0, Duration::ZERO);
     call();
-    until_fired(&mut triggers, || (), |_| true);
+    first_fired(&mut triggers);
 }
 
 #[test]
@@ -194,7 +181,7 @@ fn a_rate_that_is_held_and_ends() {
         let stopping = SetAtEnd(stop);
         let storming = Target::Threads(vec![receiver.recv().unwrap()]);
         let mut triggers = open(&session, "rate(page-faults) > 500/s for 60ms", storming);
-        let fired = until_fired(&mut triggers, || (), |_| true);
+        let fired = first_fired(&mut triggers);
         drop(stopping);
         assert_eq!(fired.place, TriggerTarget::All);
         let end = Instant::now() + PATIENCE;
@@ -250,7 +237,7 @@ fn pressure() {
                 }
             });
         }
-        let fired = common::first_fired(&mut triggers);
+        let fired = first_fired(&mut triggers);
         assert!(matches!(fired.reasons[..], [Reason::Pressure(_)]), "{fired}");
         assert_eq!(fired.to_string(), text);
     });
@@ -298,7 +285,7 @@ fn the_end_of_a_process() {
     let mut triggers = open(&session, &format!("exit:{pid}"), Target::CurrentThread);
     assert_eq!(triggers.wait(Some(Instant::now() + Duration::from_millis(20))).unwrap(), []);
     child.kill().unwrap();
-    let fired = until_fired(&mut triggers, || (), |_| true);
+    let fired = first_fired(&mut triggers);
     assert_eq!(fired.reasons, [Reason::Ended { pid }]);
     assert_eq!(triggers.sources(), 0);
     child.wait().unwrap();
@@ -324,7 +311,7 @@ fn a_tracepoint_with_a_filter() {
     }
     assert_eq!(triggers.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap(), []);
     drop(child.stdin.take());
-    let fired = until_fired(&mut triggers, || (), |_| true);
+    let fired = first_fired(&mut triggers);
     assert_eq!(pid_of(&fired), Some(pid));
     child.wait().unwrap();
     for (text, says) in [
@@ -349,7 +336,7 @@ fn a_watched_variable() {
     (0..2).for_each(|value| write(&WORD, value));
     assert_eq!(triggers.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap(), []);
     write(&WORD, 2);
-    let fired = until_fired(&mut triggers, || (), |_| true);
+    let fired = first_fired(&mut triggers);
     let [Reason::Hit(hit)] = &fired.reasons[..] else { panic!("{fired:?}") };
     assert_eq!((hit.pid, &*hit.what), (std::process::id().cast_signed(), &*format!("{address:#x}/8:w")));
     assert!(refusal(&session, "watch:no_such_variable").contains("no_such_variable"));
@@ -408,7 +395,7 @@ fn a_signal() {
     let send =
         |name| assert!(Command::new("kill").arg(name).arg(std::process::id().to_string()).status().unwrap().success());
     send("-USR2");
-    let fired = until_fired(&mut triggers, || (), |_| true);
+    let fired = first_fired(&mut triggers);
     assert_eq!(fired.reasons, [Reason::Signal("USR2")]);
 }
 
@@ -460,7 +447,7 @@ fn sets_go_on_and_off_with_rules() {
     storm();
     assert_eq!((sets.position("fine"), counted()), (Some(Position::Off), 0));
     writer.write_all(b"go\n").unwrap();
-    let fired = until_fired(&mut triggers, || (), |_| true);
+    let fired = first_fired(&mut triggers);
     for action in &rules[fired.rule].actions {
         assert_eq!(sets.carry_out(action).unwrap().result, Ok(Position::On));
     }

@@ -78,15 +78,24 @@ fn engine(start: Start) -> Options {
     Options { multiplexing: Multiplexing::Engine, slice, start, ..Options::default() }
 }
 
+/// Events of a command that take turns from its exec on.
+fn of_command(session: &Session, list: &str, command: &Command) -> Counters {
+    session.open(&events(session, list), &Target::Command(command), engine(Start::OnExec)).unwrap()
+}
+
+/// Page faults, by an event that has a counter all the time.
+fn by_kernel(session: &Session, target: &Target<'_>, start: Start) -> Counters {
+    let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(start) };
+    session.open(&events(session, "page-faults"), target, kernel).unwrap()
+}
+
 fn shell(line: &str) -> Command {
     Command::hold(["sh", "-c", line]).unwrap()
 }
 
 fn counted(snapshot: &Snapshot, event: usize) -> Count {
-    match snapshot.total(event) {
-        Reading::Counted(count) => count,
-        other => panic!("event {event}: {other:?}"),
-    }
+    let reading = snapshot.total(event);
+    reading.count().unwrap_or_else(|| panic!("event {event}: {reading:?}"))
 }
 
 /// What holds for events that take turns with so many counters, if `whole` is one that counts all the time.
@@ -114,11 +123,8 @@ fn children_are_counted_in_every_turn_also_those_that_started_before_it() {
     // All pages are touched by a grandchild that is there from the beginning, and lives through many turns.
     let until_counted = UntilCounted(SyncDir::new());
     let command = shell(&format!("{} & wait", roles::line(&until_counted.role())));
-    let target = Target::Command(&command);
-    let list = events(&session, "page-faults,page-faults,page-faults");
-    let counters = session.open(&list, &target, engine(Start::OnExec)).unwrap();
-    let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(Start::OnExec) };
-    let reference = session.open(&events(&session, "page-faults"), &target, kernel).unwrap();
+    let counters = of_command(&session, "page-faults,page-faults,page-faults", &command);
+    let reference = by_kernel(&session, &Target::Command(&command), Start::OnExec);
     assert!(!counters.takes_turns() && counters.pmu_capacities()[0].limit == 1);
     let before = counters.read();
     let mut running = command.release(&[&counters, &reference]).unwrap();
@@ -136,9 +142,7 @@ fn children_go_on_when_the_command_has_ended() {
     let Some(session) = session(1) else { return };
     let until_counted = UntilCounted(SyncDir::new());
     let command = shell(&format!("{} > /dev/null 2>&1 & exit 0", roles::line(&until_counted.role())));
-    let target = Target::Command(&command);
-    let list = events(&session, "page-faults,page-faults");
-    let counters = session.open(&list, &target, engine(Start::OnExec)).unwrap();
+    let counters = of_command(&session, "page-faults,page-faults", &command);
     let mut running = command.release(&[&counters]).unwrap();
     running.wait(&session).unwrap();
     let at_end = counters.read();
@@ -156,10 +160,8 @@ fn children_go_on_when_the_command_has_ended() {
 fn an_exec_starts_those_that_have_a_counter_and_no_others() {
     let Some(session) = session(2) else { return };
     let command = Command::hold(roles::words("touch:300")).unwrap();
-    let target = Target::Command(&command);
-    let counters = session.open(&events(&session, "page-faults,minor-faults"), &target, engine(Start::OnExec)).unwrap();
-    let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(Start::OnExec) };
-    let reference = session.open(&events(&session, "page-faults"), &target, kernel).unwrap();
+    let counters = of_command(&session, "page-faults,minor-faults", &command);
+    let reference = by_kernel(&session, &Target::Command(&command), Start::OnExec);
     assert!((0..2).all(|event| counted(&counters.read(), event).value == 0), "nothing has begun");
     let mut running = command.release(&[&counters, &reference]).unwrap();
     assert!(!counters.takes_turns(), "both have a counter all the time");
@@ -241,9 +243,8 @@ fn groups_take_their_turns_whole() {
     let Some(session) = session(2) else { return };
     let until_counted = UntilCounted(SyncDir::new());
     let command = Command::hold(roles::words(&until_counted.role())).unwrap();
-    let target = Target::Command(&command);
-    let list = events(&session, "{page-faults,page-faults},page-faults,{page-faults,page-faults,page-faults}");
-    let counters = session.open(&list, &target, engine(Start::OnExec)).unwrap();
+    let list = "{page-faults,page-faults},page-faults,{page-faults,page-faults,page-faults}";
+    let counters = of_command(&session, list, &command);
     let refusal = counters.refusal(5).unwrap();
     assert!(refusal.summary.contains("3 events of software at once, and 2 run"), "{refusal}");
     assert!(counters.refusal(4).is_none(), "the rest of the group goes on");
@@ -262,8 +263,8 @@ fn a_weak_group_that_never_fits_is_broken_up_and_others_are_not() {
     let Some(session) = session(2) else { return };
     let until_counted = UntilCounted(SyncDir::new());
     let command = Command::hold(roles::words(&until_counted.role())).unwrap();
-    let list = events(&session, "{page-faults,page-faults,page-faults}:W,{page-faults,page-faults}:W");
-    let counters = session.open(&list, &Target::Command(&command), engine(Start::OnExec)).unwrap();
+    let list = "{page-faults,page-faults,page-faults}:W,{page-faults,page-faults}:W";
+    let counters = of_command(&session, list, &command);
     let why = "the weak group {page-faults,page-faults,page-faults} of 3 events can't be counted together (there are not so many \
                counters): its events are counted each by itself";
     let said: Vec<_> = (0..5).map(|event| counters.regrouping(event)).collect();
@@ -345,8 +346,7 @@ fn what_does_not_go_with_turns_is_refused() {
 fn a_reading_from_memory_has_the_same_times() {
     let Some(session) = session(1) else { return };
     let command = Command::hold(roles::words("turns/slow:60,8")).unwrap();
-    let list = events(&session, "page-faults,page-faults");
-    let counters = session.open(&list, &Target::Command(&command), engine(Start::OnExec)).unwrap();
+    let counters = of_command(&session, "page-faults,page-faults", &command);
     let mut running = command.release(&[&counters]).unwrap();
     running.wait(&session).unwrap();
     let exact = counters.read();
@@ -373,9 +373,7 @@ fn a_client_gets_for_how_long_a_task_was_there() {
         session.serve(&Acting::default(), question, Multiplexing::Engine).unwrap()
     };
     let served = [sw::PAGE_FAULTS, sw::PAGE_FAULTS_MIN, sw::CONTEXT_SWITCHES].map(serve);
-    let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(Start::AtOnce) };
-    let reference =
-        session.open(&events(&session, "page-faults"), &Target::Threads(vec![command.pid()]), kernel).unwrap();
+    let reference = by_kernel(&session, &Target::Threads(vec![command.pid()]), Start::AtOnce);
     served.iter().for_each(|group| group.control(0, EventAction::EnableGroup).unwrap());
     let mut running = command.release(&[]).unwrap();
     assert!(running.wait(&session).unwrap().status.success());

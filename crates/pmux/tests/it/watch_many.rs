@@ -1,6 +1,7 @@
 //! Watching many threads at once, on this kernel: all of them or none.
 
-use crate::common::{self, Killed, debug_registers, needs, open_events};
+use crate::common::watching::session_for;
+use crate::common::{self, Killed, debug_registers, open_events};
 use pmux::event::Access;
 use pmux::watch::{RegisterSharing, Watch, WatchDetail, WatchOptions, WatchTarget};
 use pmux::{Error, Session, Slice, Target};
@@ -123,11 +124,7 @@ impl Other {
 
 /// A session, where this thread may watch `other`.
 fn session(other: &Other) -> Option<Session> {
-    let session = common::session()?;
-    let tid = Target::Threads(vec![other.pid()]);
-    let tried = Watch::open(&session, vec![other.watch_target(0)], &tid, options(WatchDetail::Counts)).map(drop);
-    let why = tried.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    needs("breakpoints", &format!("debug registers ({why})"), tried.is_ok()).then_some(session)
+    session_for(&other.watch_target(0), &Target::Threads(vec![other.pid()]))
 }
 
 fn options(detail: WatchDetail) -> WatchOptions {

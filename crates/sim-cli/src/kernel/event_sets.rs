@@ -39,19 +39,13 @@ impl Run<'_> {
 
     /// Looks at all triggers, and switches what is due.
     pub(super) fn look_around(&mut self) -> Result<(), Stop> {
-        for number in 0..self.trigger_watches.len() {
-            let Some(event) =
-                self.trigger_watches.get(number).map(|trigger_watch| trigger_watch.trigger().event.clone())
-            else {
-                continue;
-            };
-            let (count, now) = (self.count_of(&event), now());
-            let Some(trigger_watch) = self.trigger_watches.get_mut(number) else { continue };
-            if trigger_watch.look(now, count) {
-                let switches = trigger_watch.trigger().switches.clone();
-                self.switch_set(&switches)?;
-            }
-        }
+        let mut trigger_watches = std::mem::take(&mut self.trigger_watches);
+        let switched = trigger_watches.iter_mut().try_for_each(|trigger_watch| {
+            let (count, now) = (self.count_of(&trigger_watch.trigger().event), now());
+            if trigger_watch.look(now, count) { self.switch_set(&trigger_watch.trigger().switches) } else { Ok(()) }
+        });
+        self.trigger_watches = trigger_watches;
+        switched?;
         Ok(self.event_sets.settle().iter().try_for_each(done)?)
     }
 }

@@ -8,9 +8,9 @@ use super::{Run, StatementError};
 use crate::kernel::tasks::Tasks;
 use pmux::exact::{EventState, SetReading};
 use pmux::{Count, CpuId, Nanos};
-use pmux_sim::scenario::ast::{Name, Part, Subject, Target, Window};
+use pmux_sim::scenario::ast::{Name, Part, Subject, Window};
 use pmux_sim::scenario::eval::{Gap, Observe};
-use pmux_sim::scenario::trigger_watch::TriggerWatch;
+use pmux_sim::scenario::trigger_watch::{TriggerWatch, fired};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
@@ -137,11 +137,8 @@ impl Observe for Facts<'_> {
             return Err(format!("a kernel does not tell the state of an event in `{child}`"));
         }
         let (entry, holding) = self.opened.both(name)?;
-        let gone = match &subject.part {
-            Part::Child(_) => true,
-            _ => entry.root().is_some_and(|root| self.tasks.has_exited(root)),
-        };
-        if gone {
+        let is_child = matches!(subject.part, Part::Child(_));
+        if is_child || entry.root().is_some_and(|root| self.tasks.has_exited(root)) {
             // The library leaves it open: children may still count.
             return Ok(vec![EventState::Dead]);
         }
@@ -154,7 +151,7 @@ impl Observe for Facts<'_> {
         let name = subject.event.as_str();
         let entry = self.opened.entry(name)?;
         if entry.root().is_none() {
-            if entry.measure() != Measure::CpuTime {
+            if entry.measure != Measure::CpuTime {
                 return Err(format!("the truth is not known of `{name}` on whole CPUs"));
             }
             let now_ns = pmux::workers::monotonic_ns();
@@ -171,7 +168,7 @@ impl Observe for Facts<'_> {
         };
         let known = known.map_err(|why| format!("the truth of `{name}` is not known: {why}"))?;
         // What needs no counter of the CPU counts all the time.
-        if window == Window::Running && entry.measure() == Measure::Instructions {
+        if window == Window::Running && entry.measure == Measure::Instructions {
             let count = self.count(subject)?;
             if count.running != count.enabled {
                 let (running, enabled) = (count.running.0, count.enabled.0);
@@ -201,16 +198,11 @@ impl Observe for Facts<'_> {
     }
 
     fn fired(&mut self, trigger: &Name) -> Result<u64, String> {
-        let found = self.trigger_watches.iter().rev().find(|trigger_watch| trigger_watch.trigger().name == *trigger);
-        found.map(TriggerWatch::fired).ok_or_else(|| format!("there is no trigger `{trigger}`"))
+        fired(self.trigger_watches, trigger)
     }
 
     fn lost(&mut self, subject: Option<&Subject>) -> Result<u64, String> {
         let Some(subject) = subject else { return Ok(self.opened.lost()) };
-        let (entry, holding) = self.opened.both(subject.event.as_str())?;
-        Ok(match (holding, &entry.target) {
-            (Holding::Task(group), Target::Task(_) | Target::TaskOnCpu(..)) => group.lost(),
-            _ => 0,
-        })
+        Ok(self.opened.both(subject.event.as_str())?.1.lost())
     }
 }

@@ -174,9 +174,7 @@ impl Run<'_> {
         use pmux_sim::scenario::ast::Statement;
         let began = self.started.elapsed();
         let unmet = match &step.statement {
-            Statement::Expect(expectation) => {
-                evaluate(expectation, &mut self.facts()).err().map(|unmet| unmet.to_string())
-            }
+            Statement::Expect(expectation) => evaluate(expectation, &mut self.facts()).err(),
             statement => match (self.carry_out(statement), step.fails) {
                 (Ok(()), None) => None,
                 (Ok(()), Some(errno)) => {

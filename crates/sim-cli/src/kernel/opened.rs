@@ -34,6 +34,11 @@ impl Holding {
         })
     }
 
+    /// Records that were lost; only groups on tasks have any.
+    pub(super) fn lost(&mut self) -> u64 {
+        if let Self::Task(group) = self { group.lost() } else { 0 }
+    }
+
     /// Where one of its events counts now: it is enabled, and so is its leader.
     fn counting(&self, index: usize) -> Result<Vec<Option<u32>>, StatementError> {
         let (leader, own) = (self.states(0)?, self.states(index)?);
@@ -49,11 +54,12 @@ pub(super) struct Entry {
     /// Which event of its group.
     pub(super) index: usize,
     /// What is counted.
-    pub(super) target: Target,
+    target: Target,
     flags: Flags,
-    measure: Measure,
-    /// If it is one.
-    breakpoint: Option<Breakpoint>,
+    /// What it counts of that.
+    pub(super) measure: Measure,
+    /// What it watches, if it is a breakpoint.
+    pub(super) breakpoint: Option<Breakpoint>,
     /// The tasks that it counts: its own, and those that have inherited it.
     pub(super) tasks: BTreeSet<String>,
     pub(super) truth: Truth,
@@ -84,15 +90,7 @@ impl Entry {
 
     /// The task that it was opened on.
     pub(super) fn root(&self) -> Option<&str> {
-        match &self.target {
-            Target::Task(task) | Target::TaskOnCpu(task, _) => Some(task.as_str()),
-            _ => None,
-        }
-    }
-
-    /// What it watches, if it is a breakpoint.
-    pub(super) fn breakpoint(&self) -> Option<Breakpoint> {
-        self.breakpoint
+        if let Target::Task(task) | Target::TaskOnCpu(task, _) = &self.target { Some(task.as_str()) } else { None }
     }
 
     /// From now on it counts accesses to something else.
@@ -101,18 +99,10 @@ impl Entry {
         self.breakpoint = Some(breakpoint);
     }
 
-    /// What it counts.
-    pub(super) fn measure(&self) -> Measure {
-        self.measure
-    }
-
     /// Whether it counts what a task does on a CPU.
     fn covers(&self, act: &Act) -> bool {
-        let here = match self.target {
-            Target::TaskOnCpu(_, cpu) => cpu.0 == act.cpu,
-            _ => true,
-        };
-        here && self.tasks.contains(&act.task)
+        let elsewhere = matches!(self.target, Target::TaskOnCpu(_, cpu) if cpu.0 != act.cpu);
+        !elsewhere && self.tasks.contains(&act.task)
     }
 }
 
@@ -167,9 +157,7 @@ impl Opened {
         let in_use = self.entries.values().any(|other| other.holding == entry.holding);
         let Some(place) = self.holdings.get_mut(entry.holding) else { return Ok(()) };
         if !in_use {
-            if let Some(Holding::Task(mut group)) = place.take() {
-                self.lost += group.lost();
-            }
+            self.lost += place.take().map_or(0, |mut holding| holding.lost());
             return Ok(());
         }
         match place {
@@ -205,7 +193,7 @@ impl Opened {
     /// A task was forked: it inherits what its parent counts for.
     pub(super) fn inherit(&mut self, parent: &str, child: &str) {
         for entry in self.entries.values_mut() {
-            if entry.flags.has(Flag::Inherit) && entry.tasks.contains(parent) {
+            if entry.flags.contains(&Flag::Inherit) && entry.tasks.contains(parent) {
                 entry.tasks.insert(child.to_owned());
             }
         }
@@ -237,11 +225,7 @@ impl Opened {
 
     /// Records that were lost, of all that is and was open.
     pub(super) fn lost(&mut self) -> u64 {
-        let open = self.holdings.iter_mut().flatten().map(|holding| match holding {
-            Holding::Task(group) => group.lost(),
-            Holding::Cpus(_) | Holding::Set(_) => 0,
-        });
-        open.sum::<u64>() + self.lost
+        self.holdings.iter_mut().flatten().map(Holding::lost).sum::<u64>() + self.lost
     }
 }
 

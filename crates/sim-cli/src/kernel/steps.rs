@@ -10,7 +10,7 @@ use pmux::exact::{AtExec, ExactGroup, ExactTarget, Exclusivity, Exec, GroupMode,
 use pmux::workers::{Order, Touching};
 use pmux::{Attribution, Event, Inherit};
 use pmux_sim::scenario::ast::{
-    AccessKind, Breakpoint, ControlOp, ControlTarget, Event as AstEvent, ExecKind, Flag, Name, Open, OpenForm, Rate,
+    AccessKind, Breakpoint, ControlOp, ControlTarget, Event as AstEvent, Flag, Name, Open, OpenForm, Rate,
     Run as Running, Statement, Target, Watch,
 };
 use pmux_sim::scenario::canonical_event;
@@ -95,16 +95,16 @@ impl Run<'_> {
         self.tell(task, Order::Access { offset, how, times }, ActKind::Access { address, kind })
     }
 
-    fn exec(&mut self, task: &Name, kind: ExecKind) -> Result<(), Stop> {
+    fn exec(&mut self, task: &Name, kind: Exec) -> Result<(), Stop> {
         let tid = self.tasks.task(task.as_str())?.tid();
         match kind {
-            ExecKind::Plain => {
+            Exec::Plain => {
                 let acts = self.tasks.exec(task.as_str(), None, self.waiter)?;
                 self.session.task_executed(tid, Exec::Plain);
                 // Those that the exec has started counted the beginning of the new program.
                 self.opened.happened(&acts)?;
             }
-            ExecKind::SetUid => {
+            Exec::ChangesRights => {
                 let copy = setuid::copy()?;
                 self.tasks.exec(task.as_str(), Some(copy.as_fd()), self.waiter)?;
                 self.session.task_executed(tid, Exec::ChangesRights);
@@ -156,7 +156,7 @@ impl Run<'_> {
         let events: Vec<Event> = new.iter().map(|new| self.event(&new.event)).collect::<Result<_, _>>()?;
         let mode = self.mode(open, new.iter().map(|new| new.name.as_str()));
         let holding = self.hold(open, &events, mode)?;
-        start(&holding, open.flags.has(Flag::Disabled))?;
+        start(&holding, open.flags.contains(&Flag::Disabled))?;
         let holding = self.opened.hold(holding);
         for (index, new) in new.iter().enumerate() {
             let entry = Entry::new(holding, index, &new.event, &open.target, &open.flags);
@@ -184,14 +184,14 @@ impl Run<'_> {
 
     fn mode<'n>(&self, open: &Open, mut names: impl Iterator<Item = &'n str>) -> GroupMode {
         let on_task = matches!(open.target, Target::Task(_) | Target::TaskOnCpu(..));
-        let inherits = open.flags.has(Flag::Inherit);
+        let inherits = open.flags.contains(&Flag::Inherit);
         let attributed = inherits && on_task && names.any(|name| self.plan.is_attributed(name));
         GroupMode {
             inherit: if inherits { Inherit::Children } else { Inherit::None },
             attribution: if attributed { Attribution::EachProcess } else { Attribution::Totals },
-            priority: if open.flags.has(Flag::Pinned) { Priority::Pinned } else { Priority::Flexible },
-            exclusivity: if open.flags.has(Flag::Exclusive) { Exclusivity::Exclusive } else { Exclusivity::Any },
-            at_exec: if open.flags.has(Flag::EnableOnExec) { AtExec::Enable } else { AtExec::Keep },
+            priority: if open.flags.contains(&Flag::Pinned) { Priority::Pinned } else { Priority::Flexible },
+            exclusivity: if open.flags.contains(&Flag::Exclusive) { Exclusivity::Exclusive } else { Exclusivity::Any },
+            at_exec: if open.flags.contains(&Flag::EnableOnExec) { AtExec::Enable } else { AtExec::Keep },
         }
     }
 
@@ -219,7 +219,7 @@ impl Run<'_> {
     /// Lets a breakpoint become another one.
     fn modify(&mut self, name: &str, to: Breakpoint) -> Result<(), StatementError> {
         let event = self.breakpoint(to)?;
-        let before = self.opened.both(name)?.0.breakpoint().map(|before| self.breakpoint(before)).transpose()?;
+        let before = self.opened.both(name)?.0.breakpoint.map(|before| self.breakpoint(before)).transpose()?;
         let (entry, holding) = self.opened.both(name)?;
         match holding {
             Holding::Task(group) => group.modify(entry.index, &event)?,

@@ -255,7 +255,7 @@ fn judge(step: &Step, asked: &Asked, answers: &[String], report: &mut Report, fa
     let Statement::Expect(expectation) = &step.statement else { return };
     let mut seen = Seen { asked, answers };
     if let Err(unmet) = evaluate(expectation, &mut seen) {
-        report.failures.push(failed(unmet.to_string()));
+        report.failures.push(failed(unmet));
     }
     for (subject, simulated) in &asked.simulated {
         match (simulated, seen.count(subject)) {

@@ -7,7 +7,7 @@ use pmux_engine::event_set::{Position, Rounds};
 use pmux_engine::{Count, CpuId, Nanos};
 use pmux_sim::machine::Kind;
 use pmux_sim::scenario::ast::{
-    AccessKind, Attribute, Breakpoint, ControlOp, ControlTarget, Event, ExecKind, Expectation, Expr, Flag, Name, Open,
+    AccessKind, Attribute, Breakpoint, ControlOp, ControlTarget, Event, Exec, Expectation, Expr, Flag, Name, Open,
     OpenForm, Part, Rate, Statement, Step, Subject, Switching, Target, Watch, Window,
 };
 use pmux_sim::scenario::canonical_event;
@@ -130,7 +130,7 @@ impl Translation {
             }
             Statement::Fork { parent, child, .. } => format!("fork {} {}", self.task(parent), self.task(child)),
             Statement::Exec { task, kind } => {
-                format!("exec {} {}", self.task(task), u32::from(*kind == ExecKind::SetUid))
+                format!("exec {} {}", self.task(task), u32::from(*kind == Exec::ChangesRights))
             }
             Statement::Exit { task } => format!("exit {}", self.task(task)),
             Statement::Control { verb, targets } => {
@@ -184,7 +184,7 @@ impl Translation {
         let new = &open.events[which];
         let mut events = Vec::new();
         for (index, new) in new.iter().enumerate() {
-            let flag = |flag, bit| if open.flags.has(flag) { bit } else { AttrFlags::empty() };
+            let flag = |flag: Flag, bit| if open.flags.contains(&flag) { bit } else { AttrFlags::empty() };
             let leader = flag(Flag::Pinned, AttrFlags::PINNED)
                 | flag(Flag::Exclusive, AttrFlags::EXCLUSIVE)
                 | flag(Flag::EnableOnExec, AttrFlags::ENABLE_ON_EXEC);
@@ -194,7 +194,7 @@ impl Translation {
                 Event::Named(text) => of_name(text, flags, simulated)?,
             });
         }
-        let (events, off) = (events.join(" "), u32::from(open.flags.has(Flag::Disabled)));
+        let (events, off) = (events.join(" "), u32::from(open.flags.contains(&Flag::Disabled)));
         let (held, is_set) = match &open.target {
             Target::Task(task) => (vec![(None, format!("task {} 0", self.task(task)))], false),
             Target::TaskOnCpu(task, cpu) => (vec![(None, format!("both {} {}", self.task(task), cpu.0))], false),

@@ -129,7 +129,7 @@ impl World {
             }
             for (index, &event) in book.tags.iter().enumerate() {
                 let late = self.state(|state| {
-                    let site = state.shelf(place)?.find_event(event, only_on)?;
+                    let site = state.shelf(place)?.find(event.index, only_on)?;
                     let it = state.ledger.site(site)?;
                     let enabled = state.is_enabled(&book.tags, index, place, only_on) && !it.unknown;
                     (enabled && state.ran(site).time <= ran_before(site)).then_some(())

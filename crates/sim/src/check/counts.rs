@@ -97,16 +97,16 @@ fn on_cpus(world: &World, number: u32, set: u32, depth: Depth) -> Result<(), Vio
         return Err(Violation::new(Checker::Counts, world.now(), "an open set can't be read").event(book.tags[0]));
     };
     for cpu in &reading.cpus {
-        let (place, only_on) = crate::machine::place_on(set.scope, cpu.cpu);
+        let place = ContextKey::Cpu(cpu.cpu);
         for (index, &tag) in book.tags.iter().enumerate() {
-            let site = world.state(|state| state.site_at(tag, place, only_on));
+            let site = world.state(|state| state.site_at(tag, place, None));
             let truth = site.map(|site| world.state(|state| state.truth_of_site(site)));
             let count = cpu.counts.get(first + index).copied().unwrap_or(Err(ReadError::Closed));
-            let seen = CheckedCount { event: tag, place: Some(ContextKey::Cpu(cpu.cpu)), book, opened: None };
+            let seen = CheckedCount { event: tag, place: Some(place), book, opened: None };
             compare(world, &seen, count, &truth.unwrap_or_default())?;
         }
     }
-    if first > 0 || !set.scope.goes_with_cpu() {
+    if first > 0 {
         return Ok(());
     }
     // Where nothing was ever refused, a set that is armed counts on every CPU that is there.

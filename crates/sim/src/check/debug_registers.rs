@@ -12,7 +12,6 @@ use crate::machine::{BookKind, CountSite, CountedEvent, Counts, Event, World};
 use pmux_abi::attr::{Attr, breakpoint};
 use pmux_engine::hw_breakpoint::Taken;
 use pmux_engine::pmu::SlotMask;
-use pmux_engine::system_wide::SetScope;
 use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, ModifyError, OpenError, PmuId, Target, TaskId};
 
@@ -30,23 +29,14 @@ pub(crate) struct RegisterDemand {
 
 impl RegisterDemand {
     pub(crate) fn of_group(world: &World, events: &[(PmuId, Attr)], target: Target) -> Self {
-        let task = match target.context {
-            ContextKey::Task(task) => Some(task),
-            ContextKey::Cpu(_) => None,
-        };
+        let task = if let ContextKey::Task(task) = target.context { Some(task) } else { None };
         Self { breakpoints: breakpoints(world, events), task, on: target.bound_to().map(|cpu| vec![cpu]) }
     }
 
     /// Those of a set, on the CPUs of its mask that are there.
-    pub(crate) fn of_set(
-        world: &World,
-        groups: &[Vec<(PmuId, Attr)>],
-        scope: SetScope,
-        cpus: impl Iterator<Item = CpuId>,
-    ) -> Self {
-        let task = if let SetScope::Task(task) = scope { Some(task) } else { None };
+    pub(crate) fn of_set(world: &World, groups: &[Vec<(PmuId, Attr)>], cpus: impl Iterator<Item = CpuId>) -> Self {
         let breakpoints = groups.iter().flat_map(|group| breakpoints(world, group)).collect();
-        Self { breakpoints, task, on: Some(cpus.filter(|&cpu| world.is_online(cpu)).collect()) }
+        Self { breakpoints, task: None, on: Some(cpus.filter(|&cpu| world.is_online(cpu)).collect()) }
     }
 
     /// The first CPU that has not enough for them, where there is one; one more each time, as they are reserved.
@@ -146,16 +136,11 @@ fn holders(world: &World) -> Vec<Holder> {
             let mut hold = |task, on| held.push(Holder { for_code, task, on });
             match &book.kind {
                 BookKind::OfSet { set, .. } => {
-                    let scope = world.books().set(*set).map(|set| set.scope);
-                    let task = if let Some(SetScope::Task(task)) = scope { Some(task) } else { None };
                     // A CPU that goes gives its registers back.
-                    hold(task, Some(world.set_is_on(*set)));
+                    hold(None, Some(world.set_is_on(*set)));
                 }
                 BookKind::Group { target, .. } | BookKind::Master { root: Some(target), .. } => {
-                    let on = match target.filter {
-                        Filter::OnCpu(cpu) => Some(vec![cpu]),
-                        _ => None,
-                    };
+                    let on = if let Filter::OnCpu(cpu) = target.filter { Some(vec![cpu]) } else { None };
                     match target.context {
                         ContextKey::Cpu(cpu) => hold(None, Some(vec![cpu])),
                         ContextKey::Task(root) => {

@@ -69,7 +69,7 @@ pub(super) fn groups_at(world: &World, place: ContextKey) -> Vec<(u32, Option<Cp
 fn members(world: &World, tags: &[Event], place: ContextKey, only_on: Option<CpuId>) -> Vec<Member> {
     world.state(|state| {
         let member = |(index, &event): (usize, &Event)| {
-            let site = state.ledger.site(state.shelf(place)?.find_event(event, only_on)?)?;
+            let site = state.ledger.site(state.shelf(place)?.find(event.index, only_on)?)?;
             let enabled = state.is_enabled(tags, index, place, only_on);
             Some(Member { event, enabled, on: site.running.is_some(), doubtful: site.doubtful, unknown: site.unknown })
         };

@@ -75,7 +75,7 @@ pub(super) fn registers(world: &World) -> Result<(), Violation> {
             let Ok((place, lease)) = world.engine().lease(event) else { continue };
             let new = |what| Violation::new(Checker::Leases, world.now(), what).event(tag).place(Some(place));
             let running = world.state(|state| {
-                let site = state.shelf(target.context)?.find_event(tag, book.only_on())?;
+                let site = state.shelf(target.context)?.find(tag.index, book.only_on())?;
                 let register = state.register(state.counter_of(site)?)?;
                 Some(register.generation)
             });

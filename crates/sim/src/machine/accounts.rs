@@ -185,10 +185,6 @@ impl State {
         let (Some(bank), Some(register)) = (self.bank(key.bank), self.register(key)) else {
             return Activity::default();
         };
-        let mark = self.mark(bank.key, register.counted);
-        Activity {
-            occurrences: mark.occurrences.wrapping_sub(register.mark.occurrences),
-            time: mark.time.since(register.mark.time),
-        }
+        self.mark(bank.key, register.counted) - register.mark
     }
 }

@@ -10,34 +10,34 @@ use pmux_engine::pmu::{BankError, Lease, Slot};
 use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, Nanos, PmuId};
 
-/// Something that goes wrong. Numbers count from here and from 1; each strikes once. Those of doorbells and interrupts, and
-/// counters that others hold, last until [`super::World::heal`].
+/// Something that goes wrong, and how a scenario says it. Numbers count from here and from 1; each strikes once. Those of
+/// doorbells and interrupts, and counters that others hold, last until [`super::World::heal`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MachineFault {
-    /// The n-th time that a slot needs memory (that of a PMU with plenty), there is none.
+    /// `fault alloc N`: the N-th time that a slot needs memory (that of a PMU with plenty), there is none.
     Alloc(u32),
-    /// The n-th programming of a counter is refused.
+    /// `fault program N`: the N-th programming of a counter is refused.
     Program(u32),
-    /// The n-th start of a counter is refused.
+    /// `fault start N`: the N-th start of a counter is refused.
     Start(u32),
-    /// The n-th reading of a counter is refused.
+    /// `fault read N`: the N-th reading of a counter is refused.
     Read(u32),
-    /// The n-th time that a counter is to be handed over, it can't be.
+    /// `fault hand-over N`: the N-th time that a counter is to be handed from one event to another one, it can't be.
     HandOver(u32),
-    /// Another owner holds this counter of a CPU: programming it is refused.
-    SlotHeld(CpuId, PmuId, Slot),
-    /// Doorbells ring so much later.
-    DoorbellLate(Nanos),
-    /// Each doorbell rings twice.
-    DoorbellTwice,
-    /// The doorbell of a CPU rings for nothing, now.
-    DoorbellSpurious(CpuId),
-    /// A CPU gets so many counter interrupts for nothing, now.
-    Storm(CpuId, u32),
-    /// Counter interrupts come so much later, but before a counter can wrap twice.
+    /// `fault held cpu0 counter 2`: another owner has this hardware counter of that CPU: programming it is refused.
+    Held(CpuId, u8),
+    /// `fault interrupt late 50us`: counter interrupts come so much later, but before a counter can wrap twice.
     InterruptLate(Nanos),
-    /// A caller that is asked to go near a CPU stays where it is.
-    StayPut,
+    /// `fault doorbell late 50us`: doorbells ring so much later.
+    DoorbellLate(Nanos),
+    /// `fault doorbell twice`: each doorbell rings twice.
+    DoorbellTwice,
+    /// `fault doorbell spurious cpu1`: the doorbell of that CPU rings for nothing, now.
+    DoorbellSpurious(CpuId),
+    /// `fault storm cpu0 1000`: that CPU gets so many counter interrupts for nothing, now.
+    Storm(CpuId, u32),
+    /// `fault none`: from here on, nothing goes wrong any more.
+    None,
 }
 
 /// Something that a machine must not do, so that a check has something to find.
@@ -121,10 +121,11 @@ pub(super) struct Faults {
     starts: Nth,
     reads: Nth,
     hand_overs: Nth,
-    held: Vec<(CpuId, PmuId, Slot)>,
+    pub(super) held: Vec<(CpuId, PmuId, Slot)>,
     pub(super) doorbell_late: u64,
     pub(super) doorbell_twice: bool,
     pub(super) interrupt_late: u64,
+    /// A caller that is asked to go near a CPU stays where it is.
     pub(super) stay_put: bool,
     /// How many times something was refused so far.
     pub(super) struck: u64,
@@ -148,12 +149,13 @@ impl Faults {
             MachineFault::Start(n) => self.starts.add(n),
             MachineFault::Read(n) => self.reads.add(n),
             MachineFault::HandOver(n) => self.hand_overs.add(n),
-            MachineFault::SlotHeld(cpu, pmu, slot) => self.held.push((cpu, pmu, slot)),
             MachineFault::DoorbellLate(by) => self.doorbell_late = by.0,
             MachineFault::DoorbellTwice => self.doorbell_twice = true,
             MachineFault::InterruptLate(by) => self.interrupt_late = by.0,
-            MachineFault::StayPut => self.stay_put = true,
-            MachineFault::DoorbellSpurious(_) | MachineFault::Storm(..) => {}
+            MachineFault::Held(..)
+            | MachineFault::DoorbellSpurious(_)
+            | MachineFault::Storm(..)
+            | MachineFault::None => {}
         }
     }
 
@@ -210,10 +212,11 @@ mod tests {
     fn a_slot_is_held_until_it_is_healed() {
         let (cpu, lease) = (CpuId(1), Lease { pmu: PmuId(0), slot: Slot(2), generation: 9 });
         let mut faults = Faults::default();
-        faults.add(MachineFault::SlotHeld(cpu, PmuId(0), Slot(2)));
+        faults.add(MachineFault::Held(cpu, 2));
+        faults.held.push((cpu, PmuId(0), Slot(2)));
         assert_eq!(faults.program(ContextKey::Cpu(cpu), lease, false), Some(BankError::Busy));
         assert_eq!(faults.program(ContextKey::Cpu(CpuId(0)), lease, false), None);
         faults.clear();
-        assert!(!faults.any() && faults.struck == 1);
+        assert!(!faults.any() && faults.held.is_empty() && faults.struck == 1);
     }
 }

@@ -52,10 +52,11 @@ pub struct Activity {
     pub time: Nanos,
 }
 
-impl std::ops::SubAssign for Activity {
-    fn sub_assign(&mut self, other: Self) {
-        self.occurrences = self.occurrences.wrapping_sub(other.occurrences);
-        self.time = self.time.since(other.time);
+impl std::ops::Sub for Activity {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { occurrences: self.occurrences.wrapping_sub(other.occurrences), time: self.time.since(other.time) }
     }
 }
 
@@ -82,10 +83,7 @@ impl Gate {
     pub(crate) fn at(&self, now: Activity) -> Activity {
         let mut sum = self.sum;
         if let Some(since) = self.since {
-            sum += Activity {
-                occurrences: now.occurrences.wrapping_sub(since.occurrences),
-                time: now.time.since(since.time),
-            };
+            sum += now - since;
         }
         sum
     }
@@ -93,7 +91,7 @@ impl Gate {
     /// What passed it so far was more, or less, by so much.
     pub(crate) fn correct(&mut self, more: Activity, less: Activity) {
         self.sum += more;
-        self.sum -= less;
+        self.sum = self.sum - less;
     }
 
     pub(crate) fn set(&mut self, open: bool, now: Activity) {
@@ -213,10 +211,6 @@ impl Shelf {
     #[inline]
     pub(crate) fn find(&self, tag: u32, only_on: Option<CpuId>) -> Option<u32> {
         self.position(tag, only_on).ok().map(|at| self.sorted[at].2)
-    }
-
-    pub(crate) fn find_event(&self, event: Event, only_on: Option<CpuId>) -> Option<u32> {
-        self.find(event.index, only_on)
     }
 
     pub(crate) fn insert(&mut self, tag: u32, only_on: Option<CpuId>, site: u32) {
@@ -415,10 +409,7 @@ impl EventLedger {
 
 impl CountSite {
     pub(crate) const fn task(&self) -> Option<TaskId> {
-        match self.place {
-            ContextKey::Task(task) => Some(task),
-            ContextKey::Cpu(_) => None,
-        }
+        if let ContextKey::Task(task) = self.place { Some(task) } else { None }
     }
 }
 

@@ -36,7 +36,7 @@ pub use pmux_plan::machine::{
     profiles,
 };
 pub use trace::{Happening, Mark, Refusal, SlotSpan, Timeline, Turn};
-pub(crate) use world::{Book, BookKind, RingBook, place_on};
+pub(crate) use world::{Book, BookKind, RingBook};
 pub use world::{CpuError, Set, Start, SwitchTarget, TaskError, Truth, World};
 
 pub(crate) use model::CountedEvent;

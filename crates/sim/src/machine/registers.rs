@@ -179,10 +179,7 @@ impl State {
             return;
         };
         let mark = self.mark(place, counted);
-        let passed = Activity {
-            occurrences: mark.occurrences.wrapping_sub(before.occurrences),
-            time: mark.time.since(before.time),
-        };
+        let passed = mark - before;
         if let Some(register) = self.register_mut(key) {
             register.mark = mark;
         }

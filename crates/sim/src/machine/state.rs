@@ -201,10 +201,7 @@ impl State {
     pub(crate) fn new(description: &Description, seed: u64) -> Self {
         let width = |pmu: &crate::machine::PmuDescription| Width {
             mask: pmu.capacity().map_or(u64::MAX, |capacity| capacity - 1),
-            scarce: match pmu.slots {
-                pmux_engine::pmu::Slots::Scarce(count) => Some(count),
-                pmux_engine::pmu::Slots::Plenty => None,
-            },
+            scarce: if let pmux_engine::pmu::Slots::Scarce(count) = pmu.slots { Some(count) } else { None },
             overflow: pmu.overflow,
         };
         Self {

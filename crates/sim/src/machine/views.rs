@@ -78,10 +78,7 @@ impl State {
     /// The register that counts for a site now: its own, or its master's.
     pub(crate) fn counter_of(&self, site: u32) -> Option<RegisterKey> {
         let it = self.ledger.site(site)?;
-        match it.master {
-            Some(master) => self.ledger.site(master)?.running,
-            None => it.running,
-        }
+        if let Some(master) = it.master { self.ledger.site(master)?.running } else { it.running }
     }
 
     /// What a master's event has counted in one place: what happened, without what the machine withheld.
@@ -214,9 +211,7 @@ impl State {
                 (self.at_call.events.get(&master).copied().unwrap_or_default(), self.counted_anywhere(master))
             }
         };
-        let mut since = now;
-        since -= then;
-        since
+        now - then
     }
 
     /// What an event saw is more, or less, by so much than was thought.

@@ -8,6 +8,7 @@
 //! **Invariant:** no count is ever moved from one place to another; own, live and retired are sums over the copies,
 //! made anew for each question.
 
+use pmux_engine::engine::Exec;
 use pmux_engine::{Count, Nanos, TaskId};
 use std::collections::BTreeMap;
 
@@ -22,15 +23,6 @@ pub enum Inherit {
     Children,
     /// They do not.
     NoTask,
-}
-
-/// What an exec means for the events of the task.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Program {
-    /// Events stay; those that wait for an exec start.
-    Plain,
-    /// One that changes its rights: events must not see into it, and stop for good.
-    ChangesRights,
 }
 
 /// Whether a copy is still there to count.
@@ -121,7 +113,7 @@ impl RootPart {
     }
 }
 
-/// All tasks and all groups that are open.
+/// All tasks and all groups that are open; at first, none.
 #[derive(Clone, Debug, Default)]
 pub struct InheritModel {
     alive: Vec<TaskId>,
@@ -130,12 +122,6 @@ pub struct InheritModel {
 }
 
 impl InheritModel {
-    /// No task is there.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// A task that no task here has forked.
     pub fn task(&mut self, task: TaskId) {
         self.alive.push(task);
@@ -217,12 +203,12 @@ impl InheritModel {
         }
     }
 
-    /// A task executes another program.
-    pub fn exec(&mut self, task: TaskId, program: Program) {
+    /// A task executes another program. Events must not see into one that changes its rights, and stop for good.
+    pub fn exec(&mut self, task: TaskId, exec: Exec) {
         for copy in self.copies_in(task) {
-            match program {
-                Program::ChangesRights => copy.state = CopyState::Blind,
-                Program::Plain => {
+            match exec {
+                Exec::ChangesRights => copy.state = CopyState::Blind,
+                Exec::Plain => {
                     for event in copy.events.iter_mut().filter(|event| event.waits_for_exec) {
                         event.on = true;
                         event.waits_for_exec = false;

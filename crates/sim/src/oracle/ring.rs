@@ -36,17 +36,14 @@ pub struct Ring<R> {
     kept: Vec<(R, u64)>,
     /// How many of them have been read or overwritten.
     gone: usize,
-    /// How many of those were overwritten unread.
-    overwritten: u64,
     lost: u64,
-    produced: u64,
 }
 
 impl<R: Clone> Ring<R> {
     /// An empty ring.
     #[must_use]
     pub const fn new(mode: Mode, capacity_bytes: u64) -> Self {
-        Self { mode, capacity_bytes, kept: Vec::new(), gone: 0, overwritten: 0, lost: 0, produced: 0 }
+        Self { mode, capacity_bytes, kept: Vec::new(), gone: 0, lost: 0 }
     }
 
     /// The records in the ring, the oldest first.
@@ -75,7 +72,6 @@ impl<R: Clone> Ring<R> {
 
     /// Produces a record of `size_bytes`.
     pub fn write(&mut self, record: R, size_bytes: u64) -> Written {
-        self.produced += 1;
         if size_bytes > self.capacity_bytes {
             self.lost += 1;
             return Written::TooLarge;
@@ -86,7 +82,6 @@ impl<R: Clone> Ring<R> {
         }
         while size_bytes > self.free_bytes() {
             self.gone += 1;
-            self.overwritten += 1;
         }
         self.kept.push((record, size_bytes));
         Written::Kept
@@ -105,21 +100,9 @@ impl<R: Clone> Ring<R> {
         self.kept.len() as u64
     }
 
-    /// How many of those that were kept gave way unread.
-    #[must_use]
-    pub const fn overwritten(&self) -> u64 {
-        self.overwritten
-    }
-
     /// How many were not kept: no room, or too large.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
-    }
-
-    /// How many there were to keep. Always [`Ring::kept`] + [`Ring::lost`].
-    #[must_use]
-    pub const fn produced(&self) -> u64 {
-        self.produced
     }
 }

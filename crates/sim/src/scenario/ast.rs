@@ -18,13 +18,15 @@ pub use expect::{
     Attribute, Comparison, Expectation, Expr, Operator, Part, Relation, StateExpectation, StateRelation, Subject,
     Tolerance, Window,
 };
-pub use header::{
-    Callers, Constraint, DebugRegisters, Header, MachineSpec, OverflowSignal, Required, Requirement, SimOnly,
-};
+pub use header::{Constraint, DebugRegisters, Header, MachineSpec, Required, Requirement, SimOnly};
 
 use std::collections::BTreeSet;
 
 use pmux_engine::{CpuId, Nanos};
+
+pub use crate::machine::{Access as AccessKind, MachineFault as Fault};
+pub use crate::oracle::ring::Mode as RingMode;
+pub use pmux_engine::engine::Exec;
 
 /// A whole file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -152,8 +154,8 @@ pub enum Statement {
     Exec {
         /// The task.
         task: Name,
-        /// Whether it gains rights by it.
-        kind: ExecKind,
+        /// Whether it gains rights by it (`setuid`): who counted it may not any more.
+        kind: Exec,
     },
     /// `exit C`: the task ends.
     Exit {
@@ -263,15 +265,6 @@ pub enum RingOwnership {
     Shared,
 }
 
-/// What becomes of samples for which a ring has no room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RingMode {
-    /// They are lost.
-    Forward,
-    /// The oldest ones give way.
-    Overwrite,
-}
-
 /// Whether events are opened together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenForm {
@@ -337,17 +330,6 @@ impl Watch {
     }
 }
 
-/// What a task does at an address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AccessKind {
-    /// `read`
-    Read,
-    /// `write`
-    Write,
-    /// `execute`
-    Execute,
-}
-
 /// What is counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
@@ -362,32 +344,7 @@ pub enum Target {
 }
 
 /// How events are opened. Printed in the order of [`Flag`].
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Flags(BTreeSet<Flag>);
-
-impl Flags {
-    /// Whether a flag is set.
-    #[must_use]
-    pub fn has(&self, flag: Flag) -> bool {
-        self.0.contains(&flag)
-    }
-
-    /// Sets a flag; `false` if it was set already.
-    pub fn set(&mut self, flag: Flag) -> bool {
-        self.0.insert(flag)
-    }
-
-    /// The flags that are set, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = Flag> + '_ {
-        self.0.iter().copied()
-    }
-}
-
-impl FromIterator<Flag> for Flags {
-    fn from_iter<I: IntoIterator<Item = Flag>>(flags: I) -> Self {
-        Self(flags.into_iter().collect())
-    }
-}
+pub type Flags = BTreeSet<Flag>;
 
 /// How an event is opened.
 ///
@@ -445,15 +402,6 @@ pub enum ForkKind {
     Thread,
 }
 
-/// Whether a task gains rights by an exec.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ExecKind {
-    /// It does not.
-    Plain,
-    /// `setuid`: it does; who counted it may not any more.
-    SetUid,
-}
-
 /// What is done to an open event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControlOp {
@@ -483,33 +431,4 @@ impl ControlTarget {
         let (Self::Event(name) | Self::Group(name)) = self;
         name
     }
-}
-
-/// Something that goes wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
-    /// `fault alloc N`: the N-th allocation from here fails, once; from 1.
-    Alloc(u32),
-    /// `fault program N`: the N-th programming of a counter from here is refused, once; from 1.
-    Program(u32),
-    /// `fault start N`: the N-th start of a counter from here is refused, once; from 1.
-    Start(u32),
-    /// `fault read N`: the N-th reading of a counter from here is refused, once; from 1.
-    Read(u32),
-    /// `fault hand-over N`: the N-th time from here that a counter is to be handed from one event to another one, it can't be.
-    HandOver(u32),
-    /// `fault held cpu0 counter 2`: another owner has this hardware counter of that CPU.
-    Held(CpuId, u8),
-    /// `fault interrupt late 50us`: the interrupts of counters come so much later.
-    InterruptLate(Nanos),
-    /// `fault doorbell late 50us`: doorbells ring so much later.
-    DoorbellLate(Nanos),
-    /// `fault doorbell twice`: each doorbell rings twice.
-    DoorbellTwice,
-    /// `fault doorbell spurious cpu1`: the doorbell of that CPU rings for nothing, now.
-    DoorbellSpurious(CpuId),
-    /// `fault storm cpu0 1000`: that CPU gets so many counter interrupts for nothing, now.
-    Storm(CpuId, u32),
-    /// `fault none`: from here on, nothing goes wrong any more.
-    None,
 }

@@ -68,28 +68,16 @@ pub struct Gap {
     pub times: u64,
 }
 
-/// Why an expectation is not met: one sentence, without the place.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unmet(String);
-
-impl fmt::Display for Unmet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unmet {}
-
 /// Whether what is expected is so.
 ///
 /// # Errors
-/// What was seen instead, or why nothing was seen.
-pub fn evaluate(expectation: &Expectation, facts: &mut dyn Observe) -> Result<(), Unmet> {
+/// What was seen instead, or why nothing was seen: one sentence, without the place.
+pub fn evaluate(expectation: &Expectation, facts: &mut dyn Observe) -> Result<(), String> {
     let met = match expectation {
         Expectation::Compare(comparison) => compare(comparison, facts),
         Expectation::State(expected) => states(expected, facts),
     };
-    met.map_err(|why| Unmet(format!("expected {expectation}, but {why}")))
+    met.map_err(|why| format!("expected {expectation}, but {why}"))
 }
 
 fn states(expected: &StateExpectation, facts: &mut dyn Observe) -> Result<(), String> {

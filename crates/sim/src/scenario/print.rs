@@ -11,8 +11,8 @@ use pmux_engine::Nanos;
 use pmux_engine::event_set::Rounds;
 
 use super::ast::{
-    Attribute, Breakpoint, Constraint, ControlTarget, CpuList, DebugRegisters, Event, ExecKind, Expectation, Expr,
-    Fault, ForkKind, Header, MachineSpec, Open, OpenForm, Operator, Part, Rate, Relation, Requirement, RingMode,
+    Attribute, Breakpoint, Constraint, ControlTarget, CpuList, DebugRegisters, Event, Exec, Expectation, Expr, Fault,
+    ForkKind, Header, MachineSpec, Open, OpenForm, Operator, Part, Rate, Relation, Requirement, RingMode,
     RingOwnership, Run, Samples, Scenario, Statement, Step, Subject, Switching, Target, Tolerance, Trigger, Window,
     duration_text,
 };
@@ -47,7 +47,7 @@ fn header(header: &Header) -> String {
     out
 }
 
-fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+pub(super) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     separated(items, ", ")
 }
 
@@ -74,8 +74,8 @@ impl Display for MachineSpec {
                 "constrained",
                 (!self.constrained.is_empty()).then(|| separated(self.constrained.iter().map(constraint), ",")),
             ),
-            ("overflow", self.overflow.map(|overflow| overflow.to_string())),
-            ("callers", self.callers.map(|callers| callers.to_string())),
+            ("overflow", self.overflow.map(|overflow| overflow.word().to_owned())),
+            ("callers", self.callers.map(|callers| callers.word().to_owned())),
             ("sharing", self.sharing.map(|sharing| sharing.word().to_owned())),
             ("breakpoints", self.breakpoints.map(|breakpoints| breakpoints.to_string())),
             ("tick", self.tick.map(duration_text)),
@@ -138,13 +138,13 @@ impl Display for Statement {
             Self::Migrate { task, to } => write!(f, "migrate {task} to cpu{to}"),
             Self::Touch { task, pages } => write!(f, "touch {task} {pages} pages"),
             Self::Access { task, address, kind, times } => {
-                write!(f, "access {task} {address:#x} {kind}")?;
+                write!(f, "access {task} {address:#x} {}", kind.word())?;
                 if *times == 1 { Ok(()) } else { write!(f, " {times} times") }
             }
             Self::Fork { parent, child, kind: ForkKind::Process } => write!(f, "fork {parent} as {child}"),
             Self::Fork { parent, child, kind: ForkKind::Thread } => write!(f, "thread {parent} as {child}"),
-            Self::Exec { task, kind: ExecKind::Plain } => write!(f, "exec {task}"),
-            Self::Exec { task, kind: ExecKind::SetUid } => write!(f, "exec {task} setuid"),
+            Self::Exec { task, kind: Exec::Plain } => write!(f, "exec {task}"),
+            Self::Exec { task, kind: Exec::ChangesRights } => write!(f, "exec {task} setuid"),
             Self::Exit { task } => write!(f, "exit {task}"),
             Self::Control { verb, targets } => write!(f, "{verb} {}", list(targets)),
             Self::Modify { event, to } => write!(f, "modify {event} to {to}"),

@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** an event that has not run since the last look has no rate, which is neither high nor low.
 
-use super::ast::Trigger;
+use super::ast::{Name, Trigger};
 use pmux_engine::event_set::{self, Happening, Lasting, Reach, Repeat, Term, TermValue, TriggerSpec, TriggerTarget};
 use pmux_engine::{Count, Nanos};
 use std::num::NonZeroU32;
@@ -56,17 +56,20 @@ impl TriggerWatch {
         self.machine.observe(0, TriggerTarget::All, value, now, &mut said);
         said.iter().any(|happening| matches!(happening, Happening::Fired { .. }))
     }
+}
 
-    /// How often it has fired.
-    #[must_use]
-    pub const fn fired(&self) -> u64 {
-        self.machine.fired()
-    }
+/// How often a trigger has fired.
+///
+/// # Errors
+/// There is none of that name.
+pub fn fired(trigger_watches: &[TriggerWatch], name: &Name) -> Result<u64, String> {
+    let found = trigger_watches.iter().rev().find(|trigger_watch| trigger_watch.trigger.name == *name);
+    found.map(|trigger_watch| trigger_watch.machine.fired()).ok_or_else(|| format!("there is no trigger `{name}`"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::ast::{Name, Switching};
+    use super::super::ast::Switching;
     use super::*;
     use pmux_engine::event_set::{Position, Rounds};
 
@@ -86,6 +89,6 @@ mod tests {
         assert!(!trigger_watch.look(Nanos(4_000), count(40, 4_000, 3_000)));
         assert!(!trigger_watch.look(Nanos(5_000), count(40, 5_000, 4_000)));
         assert!(trigger_watch.look(Nanos(6_000), count(60, 6_000, 5_000)));
-        assert_eq!(trigger_watch.fired(), 2);
+        assert_eq!(fired(&[trigger_watch], &Name::new("t")), Ok(2));
     }
 }

@@ -6,11 +6,11 @@ use std::fmt;
 
 use pmux_engine::EventState;
 use pmux_engine::event_set::Position;
+use pmux_engine::pmu::OverflowBy;
 use pmux_engine::share::Sharing;
 
-use super::ast::{
-    AccessKind, Attribute, Callers, ControlOp, Flag, Operator, OverflowSignal, Relation, StateRelation, Watch, Window,
-};
+use super::ast::{AccessKind, Attribute, ControlOp, Flag, Operator, Relation, StateRelation, Watch, Window};
+use crate::machine::Reach;
 
 /// What is said by one word.
 pub(super) trait Word: Copy + PartialEq + 'static {
@@ -40,14 +40,14 @@ words! {
     AccessKind: "read" Read, "write" Write, "execute" Execute;
     Attribute: "count" Count, "enabled" Enabled, "running" Running, "share" Share, "estimate" Estimate, "gap" Gap,
         "gaps" Gaps, "lost" Lost, "truth" Truth(Window::Running);
-    Callers: "everywhere" Everywhere, "own-cpu" OwnCpu;
     ControlOp: "enable" Enable, "disable" Disable, "reset" Reset, "close" Close;
     EventState: "off" Off, "inactive" Inactive, "active" Active, "error" Error, "dead" Dead;
     Flag: "inherit" Inherit, "pinned" Pinned, "exclusive" Exclusive, "disabled" Disabled,
         "enable-on-exec" EnableOnExec;
     Operator: "+" Add, "-" Subtract, "*" Multiply, "/" Divide;
-    OverflowSignal: "interrupt" Interrupt, "nmi" Nmi, "poll" Poll;
+    OverflowBy: "interrupt" Interrupt, "nmi" Nmi, "poll" Poll;
     Position: "on" On, "off" Off;
+    Reach: "everywhere" Everywhere, "own-cpu" OwnCpu;
     Relation: "==" Equal, "!=" NotEqual, "<=" AtMost, ">=" AtLeast, "<" Below, ">" Above;
     Sharing: "on" On, "off" Off;
     StateRelation: "==" OneOf, "!=" NoneOf;
@@ -65,4 +65,4 @@ macro_rules! printed_as_words {
     )+};
 }
 
-printed_as_words! { AccessKind Callers ControlOp Flag Operator OverflowSignal Watch }
+printed_as_words! { ControlOp Flag Operator Watch }

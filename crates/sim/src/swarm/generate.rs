@@ -15,8 +15,8 @@ use super::rng::Rng;
 use super::shape::Shape;
 use super::weights::{FaultKind, Op, Weights};
 use crate::scenario::ast::{
-    AccessKind, Attribute, Comparison, ControlOp, ControlTarget, ExecKind, Expectation, Expr, Fault, Flag, ForkKind,
-    Name, OpenForm, Part, Rate, Relation, Run, Scenario, SourceSpan, Statement, Step, Subject, Target, Window,
+    AccessKind, Attribute, Comparison, ControlOp, ControlTarget, Exec, Expectation, Expr, Fault, Flag, ForkKind, Name,
+    OpenForm, Part, Rate, Relation, Run, Scenario, SourceSpan, Statement, Step, Subject, Target, Window,
 };
 use crate::scenario::canonical_event;
 use pmux_engine::{CpuId, Nanos};
@@ -130,8 +130,8 @@ impl Generator {
                 let statement = Statement::Exit { task: task.name.clone() };
                 Planned::new(statement, ExpectedResult::Succeeds, Effect::Exit(key))
             }
-            Op::Exec => return self.exec(ExecKind::Plain),
-            Op::SetUid => return self.exec(ExecKind::SetUid),
+            Op::Exec => return self.exec(Exec::Plain),
+            Op::SetUid => return self.exec(Exec::ChangesRights),
             Op::OpenOnTask | Op::OpenOnTaskAndCpu | Op::OpenOnCpus | Op::OpenSet => return self.open(op),
             Op::Run => return self.run(1),
             Op::RunTogether => {
@@ -197,7 +197,7 @@ impl Generator {
         Some(Planned::new(statement, ExpectedResult::Succeeds, Effect::Child { parent, name, kind }))
     }
 
-    fn exec(&mut self, kind: ExecKind) -> Option<Planned> {
+    fn exec(&mut self, kind: Exec) -> Option<Planned> {
         let (_, task) = self.state.tasks.draw(&mut self.rng).filter(|(_, task)| task.can_exec())?;
         Some(Planned::plain(Statement::Exec { task: task.name.clone(), kind }))
     }
@@ -258,7 +258,7 @@ impl Generator {
                 continue;
             }
             // Where something else holds the counters, what is always on, or in error, says so at once.
-            if verb == ControlOp::Enable && opened.flags.has(Flag::Pinned) {
+            if verb == ControlOp::Enable && opened.flags.contains(&Flag::Pinned) {
                 expected = ExpectedResult::either(&["ENODATA"]);
             }
             let (is_group, is_set) = (opened.form == OpenForm::Group, matches!(opened.target, Target::SystemWide(_)));

@@ -47,8 +47,9 @@ impl Generator {
             _ => (Target::SystemWide(self.mask()), expected),
         };
         let flags = self.flags(&target);
-        let may_not_arm =
-            matches!(target, Target::SystemWide(_)) && flags.has(Flag::Pinned) && !flags.has(Flag::Disabled);
+        let may_not_arm = matches!(target, Target::SystemWide(_))
+            && flags.contains(&Flag::Pinned)
+            && !flags.contains(&Flag::Disabled);
         let expected = if may_not_arm { expected.or_fails("ENODATA") } else { expected };
         Some(self.opening(draft, target, flags, expected))
     }

@@ -10,7 +10,7 @@ use super::rng::Rng;
 use super::{Options, Shared};
 use crate::machine::{Counts, Description, Kind, Reach, profiles};
 use crate::scenario::ast::{
-    Constraint, DebugRegisters, Fault, Header, MachineSpec, OverflowSignal, Scenario, SimOnly, Statement, Step,
+    Constraint, DebugRegisters, Fault, Header, MachineSpec, Scenario, SimOnly, Statement, Step,
 };
 use crate::scenario::canonical_event;
 use crate::scenario::run::{RunOptions, description};
@@ -129,12 +129,12 @@ fn header(rng: &mut Rng, cpus: Option<u32>) -> Header {
 fn hardware(rng: &mut Rng, machine: &mut MachineSpec, tick_ns: u64) {
     let general = *rng.pick(&[0, 1, 1, 2, 2, 2, 3, 4, 4, 6, 8, 16]);
     machine.counters = Some(general);
-    let signal = *rng.pick(&[OverflowSignal::Interrupt, OverflowSignal::Nmi, OverflowSignal::Poll]);
+    let signal = *rng.pick(&[OverflowBy::Interrupt, OverflowBy::Nmi, OverflowBy::Poll]);
     machine.overflow = Some(signal);
     if rng.one_in(2) {
         let least = narrowest(signal, tick_ns);
         machine.width_bits = Some(u64::min(64, least + rng.below(8) * rng.below(5)) as u8);
-    } else if signal == OverflowSignal::Poll {
+    } else if signal == OverflowBy::Poll {
         machine.width_bits = Some(u64::max(48, narrowest(signal, tick_ns)) as u8);
     }
     let names: Vec<&'static str> = hardware_names().collect();
@@ -162,12 +162,12 @@ fn constraint(rng: &mut Rng, event: &str, general: u8) -> Constraint {
 }
 
 /// Counters that tasks do not fill twice before the engine can know.
-fn narrowest(signal: OverflowSignal, tick_ns: u64) -> u64 {
+fn narrowest(signal: OverflowBy, tick_ns: u64) -> u64 {
     let within_ns = match signal {
         // So fast that a run is not all interrupts.
-        OverflowSignal::Interrupt => 200,
-        OverflowSignal::Nmi => 1_200,
-        OverflowSignal::Poll => tick_ns,
+        OverflowBy::Interrupt => 200,
+        OverflowBy::Nmi => 1_200,
+        OverflowBy::Poll => tick_ns,
     };
     u64::from((2 * MOST_PER_NS * within_ns).ilog2()) + 2
 }

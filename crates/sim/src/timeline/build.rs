@@ -105,10 +105,7 @@ fn holds(
     let hold = |span: &machine::SlotSpan| {
         let is_scarce = |pmu: &PmuDescription| matches!(pmu.slots, Slots::Scarce(_));
         let scarce = description.pmus.get(usize::from(span.pmu.0)).is_some_and(is_scarce);
-        let task = match span.place {
-            ContextKey::Task(task) => Some(*tasks.get(&task)?),
-            ContextKey::Cpu(_) => None,
-        };
+        let task = if let ContextKey::Task(task) = span.place { Some(*tasks.get(&task)?) } else { None };
         Some(Hold {
             event: event(span.event)?,
             task,

@@ -8,6 +8,7 @@
 
 use pmux_sim::machine::{Reach, Trace};
 use pmux_sim::scenario::ast::{Requirement, Scenario};
+use pmux_sim::scenario::files::{find, read};
 use pmux_sim::scenario::run::{Checks, Outcome, RunOptions, RunResult, run};
 use pmux_sim::scenario::{Bearing, check, parse, render};
 use std::path::PathBuf;
@@ -21,16 +22,10 @@ struct File {
 
 /// The files, by name, without those that show nothing on the simulator.
 fn files() -> Vec<File> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "scn"));
-    paths.sort();
-    assert!(!paths.is_empty(), "there is no scenario in {}", folder.display());
     let mut files = Vec::new();
-    for path in paths {
+    for path in find(&[PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")]).unwrap() {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let text = read(&path).unwrap();
         let scenario = parse(&text).unwrap_or_else(|problems| panic!("{}", render(&name, &text, &problems)));
         let problems: Vec<_> =
             check(&scenario).into_iter().filter(|problem| problem.bearing == Bearing::Everywhere).collect();

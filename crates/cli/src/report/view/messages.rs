@@ -34,7 +34,7 @@ pub(super) struct Zoom {
 }
 
 /// Which table.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct TableQuery {
     /// The place of its event.
     pub(super) event: usize,

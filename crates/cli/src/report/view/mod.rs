@@ -17,7 +17,7 @@ mod text_screens;
 
 use crate::failure::{Failure, failed};
 use crate::input::OpenedInput;
-use crate::options::reading::{Percent, ReportOptions};
+use crate::options::reading::ReportOptions;
 use crate::stderr::visible;
 use crate::terminal::{Screen, TerminalDevice, columns_and_lines, spawn_input, spawn_signals};
 use crate::theme::Theme;
@@ -78,7 +78,7 @@ pub(super) fn run(
         wrong: opened.wrong,
         name: opened.name,
         keys: keys.to_vec(),
-        least_percent: options.percent_limit.map_or(0.0, |Percent(limit)| limit),
+        least_percent: options.percent_limit.unwrap_or_default(),
         wanted: options.part.wanted(),
         is_wall: options.wall,
         look: if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines },
@@ -105,19 +105,22 @@ pub(super) fn run(
         let mut next = first.take().or_else(|| events.recv().ok());
         // All that has happened is taken before anything is drawn.
         while let Some(one) = next {
-            match step(&mut state, &one) {
-                Effect::Quit => return Ok(()),
-                Effect::Suspend => screen.suspend().map_err(no_terminal)?,
-                Effect::Nothing => {}
-            }
             match one {
+                ViewEvent::Terminal(event) => {
+                    let action = event.map_or(Some(Action::Quit), |event| input::action(&event, state.typing));
+                    match action.map_or(Effect::Nothing, |action| state.act(action)) {
+                        Effect::Quit => return Ok(()),
+                        Effect::Suspend => screen.suspend().map_err(no_terminal)?,
+                        Effect::Nothing => {}
+                    }
+                }
                 ViewEvent::Signal(SIGCONT) => screen.resume().map_err(no_terminal)?,
                 ViewEvent::Signal(signal) => return screen.end_by(signal).map_err(no_terminal),
                 ViewEvent::Reader(message) => state.take(message),
                 ViewEvent::NoReader if state.failure.is_none() => {
                     state.failure = Some("the recording can't be read any further: reading has failed".to_owned());
                 }
-                _ => {}
+                ViewEvent::NoReader => {}
             }
             if let Some(text) = state.failure {
                 return Err(failed(text));
@@ -129,17 +132,6 @@ pub(super) fn run(
             requested = wanted.clone();
             let _ = request.send(wanted);
         }
-    }
-}
-
-/// What a key comes to.
-fn step(state: &mut State, happened: &ViewEvent) -> Effect {
-    match happened {
-        ViewEvent::Terminal(Some(event)) => {
-            input::action(event, state.typing).map_or(Effect::Nothing, |action| state.act(action))
-        }
-        ViewEvent::Terminal(None) => state.act(Action::Quit),
-        _ => Effect::Nothing,
     }
 }
 

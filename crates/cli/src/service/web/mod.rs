@@ -66,7 +66,7 @@ impl WebPage {
     fn respond(&self, request: &[u8]) -> Option<Vec<u8>> {
         match http::understand(request, &Access::Everyone) {
             ParsedRequest::Get(get) => Some(self.answer(&get)),
-            ParsedRequest::Invalid(status) => Some(http::refusal(status)),
+            ParsedRequest::Invalid(status) => Some(http::refusal(status, http::Body::Sent)),
             ParsedRequest::Incomplete => None,
         }
     }

@@ -10,6 +10,7 @@ use super::metric::MetricCell;
 use super::metrics::Metrics;
 use super::{numbers, table, text};
 use crate::stat::report::{EventColumn, ReportPeriod, Row, RowScope, StatReport, Value};
+use crate::style::Grouping;
 use std::fmt::Write as _;
 
 /// Returns one line for each row.
@@ -49,15 +50,8 @@ pub(super) fn push_scope(out: &mut String, report: &StatReport, scope: RowScope,
 
 /// Appends the count with its unit and the event.
 pub(super) fn push_count(out: &mut String, event: &EventColumn, value: Value, separator: &str) {
-    match value.raw() {
-        Some(raw) => {
-            let decimals = numbers::decimals(event.scale);
-            let value = numbers::finite(raw * event.scale);
-            let _ = write!(out, "{value:.decimals$}");
-        }
-        None => out.push_str(value.absent_text()),
-    }
-    let _ = write!(out, "{separator}{}{separator}{}", event.unit, event.name);
+    let value = numbers::value(event, value, Grouping::None);
+    let _ = write!(out, "{value}{separator}{}{separator}{}", event.unit, event.name);
 }
 
 /// Appends for how long it had a counter.
@@ -67,9 +61,7 @@ pub(super) fn push_running(out: &mut String, value: Value, separator: &str) {
 }
 
 fn push_row(out: &mut String, report: &StatReport, metrics: &Metrics, row: &Row, separator: &str) {
-    let Some(event) = report.events.get(row.event) else {
-        return;
-    };
+    let Some(event) = report.events.get(row.event) else { return };
     push_moment(out, report, separator);
     push_scope(out, report, row.scope, separator);
     push_count(out, event, row.value, separator);

@@ -8,7 +8,7 @@
 //! count as a string and a missing metric unit as `(null)` included. Unlike there, every
 //! line is valid JSON whatever the names contain.
 
-use super::metric::{Metric, MetricCell};
+use super::metric::MetricCell;
 use super::metrics::Metrics;
 use super::{numbers, table, text};
 use crate::stat::report::{EventColumn, ReportPeriod, Row, RowScope, StatReport, Value};
@@ -78,9 +78,7 @@ pub(super) fn push_running(out: &mut String, value: Value) {
 }
 
 fn push_row(out: &mut String, report: &StatReport, metrics: &Metrics, row: &Row) {
-    let Some(event) = report.events.get(row.event) else {
-        return;
-    };
+    let Some(event) = report.events.get(row.event) else { return };
     push_head(out, report, row.scope);
     push_count(out, event, row.value);
     push_cgroup(out, report, row.scope);
@@ -92,28 +90,23 @@ fn push_row(out: &mut String, report: &StatReport, metrics: &Metrics, row: &Row)
     out.push_str(", ");
     let derived = metrics.of(report, row);
     match derived.first {
-        MetricCell::Known(metric) => push_metric(out, &metric),
-        MetricCell::Unavailable(unit) => push_no_metric(out, unit),
+        MetricCell::Known(metric) => push_metric(out, metric.value, metric.unit),
+        MetricCell::Unavailable(unit) => push_metric(out, 0.0, unit),
         // Scripts for perf know this word for "counted, and no metric belongs to it".
-        MetricCell::None if row.value.raw().is_some() => push_no_metric(out, "(null)"),
-        MetricCell::None => push_no_metric(out, ""),
+        MetricCell::None if row.value.raw().is_some() => push_metric(out, 0.0, "(null)"),
+        MetricCell::None => push_metric(out, 0.0, ""),
     }
     out.push_str("}\n");
     if let Some(metric) = derived.second {
         push_head(out, report, row.scope);
-        push_metric(out, &metric);
+        push_metric(out, metric.value, metric.unit);
         out.push_str("}\n");
     }
 }
 
-fn push_metric(out: &mut String, metric: &Metric) {
-    let value = numbers::finite(metric.value);
+fn push_metric(out: &mut String, value: f64, unit: &str) {
+    let value = numbers::finite(value);
     let _ = write!(out, "\"metric-value\" : {value:.6}, ");
-    push_text(out, "metric-unit", metric.unit);
-}
-
-fn push_no_metric(out: &mut String, unit: &str) {
-    out.push_str("\"metric-value\" : 0.000000, ");
     push_text(out, "metric-unit", unit);
 }
 

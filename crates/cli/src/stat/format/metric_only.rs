@@ -35,9 +35,7 @@ impl Grid {
         // With one set of events for each cgroup, the copies of an event share a column.
         let mut known: HashMap<String, usize> = HashMap::new();
         for (event, column) in report.events.iter().zip(&mut column_of) {
-            let Some(head) = column_name(event) else {
-                continue;
-            };
+            let Some(head) = column_name(event) else { continue };
             let next = heads.len();
             let at = if report.cgroups.is_empty() { next } else { *known.entry(head.clone()).or_insert(next) };
             if at == next {
@@ -182,8 +180,9 @@ pub(super) fn json(report: &StatReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::target::TargetSpec;
     use crate::stat::format::sample;
-    use crate::stat::report::{MeasuredTarget, Value};
+    use crate::stat::report::Value;
 
     fn report() -> StatReport {
         let mut report = sample::counted(&[
@@ -193,7 +192,7 @@ mod tests {
             ("branches", 1e9),
             ("branch-misses", 7e7),
         ]);
-        report.measured = MeasuredTarget::SystemWide;
+        report.measured = TargetSpec::Cpus(None);
         report.elapsed_ns = 500_000_000;
         for row in &mut report.rows {
             row.scope.cpu = Some(0);

@@ -2,11 +2,20 @@
 //!
 //! **Invariant:** pure functions; the same number gives the same text everywhere.
 
+use crate::stat::report::{EventColumn, Value};
 use crate::style::Grouping;
+
+/// Returns what an event has counted, in its unit, or the words in place of a number.
+pub(super) fn value(event: &EventColumn, value: Value, grouping: Grouping) -> String {
+    match value.raw() {
+        Some(raw) => number(raw * event.scale, decimals(event.scale), grouping),
+        None => value.absent_text().to_owned(),
+    }
+}
 
 /// Returns how many decimals a value with this scale is shown with: a fractional scale
 /// (nanoseconds shown as milliseconds) gives two, a whole one none.
-pub(super) fn decimals(scale: f64) -> usize {
+fn decimals(scale: f64) -> usize {
     if scale.fract() == 0.0 { 0 } else { 2 }
 }
 

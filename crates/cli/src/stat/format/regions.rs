@@ -97,9 +97,8 @@ fn head(event: &EventColumn) -> String {
 }
 
 fn cell(event: &EventColumn, value: Value, grouping: Grouping) -> String {
-    let Some(raw) = value.raw() else { return value.absent_text().to_owned() };
-    let mut text = numbers::number(raw * event.scale, numbers::decimals(event.scale), grouping);
-    if value.running_pct() < 100.0 {
+    let mut text = numbers::value(event, value, grouping);
+    if value.raw().is_some() && value.running_pct() < 100.0 {
         text.insert(0, ESTIMATED);
     }
     text

@@ -5,7 +5,7 @@
 use crate::stat::report::EventColumn;
 
 /// What an event is to the metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Role {
     Clock,
     Cycles,
@@ -22,7 +22,7 @@ pub(super) enum Role {
 }
 
 /// A cache whose loads and load misses are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Cache {
     L1d,
     L1i,
@@ -57,26 +57,14 @@ impl Role {
         }
     }
 
-    /// Returns the slot in which this event's count is kept as a divisor for others.
-    pub(super) const fn basis(self) -> Option<usize> {
-        match self {
-            Self::Clock => Some(CLOCK),
-            Self::Cycles => Some(CYCLES),
-            Self::Branches => Some(BRANCHES),
-            Self::CacheRefs => Some(CACHE_REFS),
-            Self::FrontStalls => Some(FRONT_STALLS),
-            Self::BackStalls => Some(BACK_STALLS),
-            Self::Loads(cache) => Some(cache.basis()),
-            _ => None,
-        }
+    /// Returns whether this event's count is kept as a divisor for others.
+    pub(super) const fn is_basis(self) -> bool {
+        let is_stall = matches!(self, Self::FrontStalls | Self::BackStalls);
+        is_stall || matches!(self, Self::Clock | Self::Cycles | Self::Branches | Self::CacheRefs | Self::Loads(_))
     }
 }
 
 impl Cache {
-    pub(super) const fn basis(self) -> usize {
-        LOADS + self as usize
-    }
-
     pub(super) const fn unit(self) -> &'static str {
         match self {
             Self::L1d => "of all L1-dcache accesses",
@@ -88,16 +76,6 @@ impl Cache {
     }
 }
 
-// Where the counts that others are divided by are kept.
-pub(super) const CLOCK: usize = 0;
-pub(super) const CYCLES: usize = 1;
-pub(super) const BRANCHES: usize = 2;
-pub(super) const CACHE_REFS: usize = 3;
-pub(super) const FRONT_STALLS: usize = 4;
-pub(super) const BACK_STALLS: usize = 5;
-const LOADS: usize = 6;
-pub(super) const BASES: usize = LOADS + 5;
-
 /// Execution contexts that an event counts, one bit for each modifier letter.
 pub(super) type Contexts = u8;
 
@@ -106,9 +84,7 @@ pub(super) const ANY_CONTEXT: Contexts = u8::MAX;
 
 /// Returns the contexts that an event counts, read from the modifiers of its name.
 pub(super) fn contexts(name: &str) -> Contexts {
-    let Some((_, letters)) = name.rsplit_once([':', '/']) else {
-        return 0;
-    };
+    let Some((_, letters)) = name.rsplit_once([':', '/']) else { return 0 };
     const COUNTED: &str = "ukhGHI";
     // Other letters (`p`, `D`, `S`, …) do not change what is counted.
     const SILENT: &str = "pPDeSW";

@@ -1,6 +1,7 @@
 //! Reports for the tests of all formats.
 
-use crate::stat::report::{EventColumn, MeasuredTarget, ReportPeriod, Row, RowScope, StatReport, ThreadName, Value};
+use crate::options::target::TargetSpec;
+use crate::stat::report::{EventColumn, Row, RowScope, StatReport, ThreadName, Value};
 use crate::style::{Color, Grouping, Style};
 
 /// Plain text without a width.
@@ -15,21 +16,13 @@ pub(in crate::stat) fn counted(events: &[(&str, f64)]) -> StatReport {
         _ => EventColumn::new(name, name),
     };
     StatReport {
-        measured: MeasuredTarget::Command(vec!["ls".to_owned(), "-lR".to_owned()]),
-        period: ReportPeriod::Whole,
+        command: "ls -lR".to_owned(),
         events: events.iter().map(|&(name, _)| column(name)).collect(),
-        threads: Vec::new(),
-        cgroups: Vec::new(),
         rows: (0..).zip(events).map(|(event, &(_, raw))| Row::all(event, Value::exact(raw, SECOND_NS))).collect(),
         elapsed_ns: SECOND_NS,
-        elapsed_error_ns: None,
-        user_ns: None,
-        system_ns: None,
         runs: 1,
-        notes: Vec::new(),
         shows_help: true,
-        tree: None,
-        regions: Vec::new(),
+        ..StatReport::default()
     }
 }
 
@@ -56,7 +49,7 @@ pub(super) fn plain() -> StatReport {
 /// One event on two CPUs, one of which counted.
 pub(super) fn per_cpu() -> StatReport {
     let mut report = counted(&[("page-faults", 5.0), ("page-faults", 0.0)]);
-    report.measured = MeasuredTarget::SystemWide;
+    report.measured = TargetSpec::Cpus(None);
     report.events.truncate(1);
     report.rows[0].scope.cpu = Some(0);
     report.rows[1].scope.cpu = Some(1);
@@ -68,7 +61,7 @@ pub(super) fn per_cpu() -> StatReport {
 /// One event of one thread.
 pub(super) fn per_thread() -> StatReport {
     let mut report = counted(&[("page-faults", 9.0)]);
-    report.measured = MeasuredTarget::Pids(vec![7011]);
+    report.measured = TargetSpec::Pids(vec![7011]);
     report.threads = vec![ThreadName { comm: "sh".to_owned(), tid: 7011 }];
     report.rows[0].scope = RowScope { thread: Some(0), ..RowScope::default() };
     report

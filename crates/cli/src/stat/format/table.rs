@@ -76,7 +76,7 @@ pub(super) fn push_title(out: &mut String, report: &StatReport, style: Style) {
     if matches!(report.period, ReportPeriod::Interval { .. }) {
         return;
     }
-    let title = text::visible(&report.measured.title());
+    let title = text::visible(&report.title());
     let mut line = format!("Performance counter stats for {title}");
     if report.runs > 1 {
         // Writing to a String cannot fail.
@@ -129,19 +129,12 @@ pub(super) fn cgroup_name(report: &StatReport, scope: RowScope) -> &str {
 }
 
 fn push_row(out: &mut String, report: &StatReport, widths: &TableWidths, metrics: &Metrics, row: &Row, style: Style) {
-    let Some(event) = report.events.get(row.event) else {
-        return;
-    };
+    let Some(event) = report.events.get(row.event) else { return };
     push_moment(out, report, style);
     push_scope(out, report, widths, row.scope);
-    match row.value.raw() {
-        Some(raw) => {
-            let decimals = numbers::decimals(event.scale);
-            let number = numbers::number(raw * event.scale, decimals, style.grouping);
-            let _ = write!(out, "{number:>VALUE_WIDTH$} ");
-        }
-        None => style.paint(out, Ink::Notice, &format!("{:>VALUE_WIDTH$} ", row.value.absent_text())),
-    }
+    let value = numbers::value(event, row.value, style.grouping);
+    let ink = if row.value.raw().is_some() { Ink::Plain } else { Ink::Notice };
+    style.paint(out, ink, &format!("{value:>VALUE_WIDTH$} "));
     let unit = format!("{:<1$} ", event.unit, widths.unit);
     style.paint(out, Ink::Faint, &unit);
     let name = format!("{:<1$}", text::visible(&event.name), widths.name);

@@ -1,18 +1,16 @@
 //! Tests of the table, as whole pages.
 
 use super::*;
+use crate::options::target::TargetSpec;
 use crate::stat::format::sample;
-use crate::stat::report::{About, Note};
+use crate::stat::report::Note;
 use crate::style::Color;
 
 #[test]
 fn a_plain_run() {
     let mut report = sample::plain();
-    report.notes = vec![Note {
-        about: About::Event(2),
-        text: "this machine has no hardware PMU".to_owned(),
-        help: vec!["run on a machine with one".to_owned()],
-    }];
+    let note = Note::measurement("this machine has no hardware PMU").of(2);
+    report.notes = vec![note.with_help(&["run on a machine with one"])];
     assert_eq!(
         compose(&report, sample::PLAIN),
         "
@@ -70,7 +68,7 @@ fn intervals_have_a_time_column_and_a_header_now_and_then() {
 "
     );
     report.period = ReportPeriod::Interval { at_ns: 200_000_000, number: 1 };
-    report.notes = vec![Note { about: About::Measurement, text: "CPU 1 is offline".to_owned(), help: Vec::new() }];
+    report.notes = vec![Note::measurement("CPU 1 is offline")];
     assert_eq!(
         compose(&report, sample::PLAIN),
         concat!("     0.200000000                 80      page-faults\n", "# CPU 1 is offline\n")
@@ -132,7 +130,7 @@ fn threads_have_a_column() {
 #[test]
 fn cgroups_stand_between_name_and_metric() {
     let mut report = sample::counted(&[("task-clock", 1e9), ("task-clock", 2e9)]);
-    report.measured = crate::stat::report::MeasuredTarget::SystemWide;
+    report.measured = TargetSpec::Cpus(None);
     report.cgroups = vec!["web".to_owned(), "database".to_owned()];
     report.rows[0].scope.cgroup = Some(0);
     report.rows[1].scope.cgroup = Some(1);
@@ -210,7 +208,8 @@ fn colour_marks_bad_ratios_and_does_not_move_columns() {
 fn escape_sequences_in_names_do_not_reach_the_terminal() {
     let mut report = sample::per_thread();
     report.threads[0].comm = "\u{1b}[2J".to_owned();
-    report.measured = crate::stat::report::MeasuredTarget::Command(vec!["sh".to_owned(), "a\nb\u{7}".to_owned()]);
+    report.measured = TargetSpec::Command;
+    report.command = "sh a\nb\u{7}".to_owned();
     let page = compose(&report, sample::PLAIN);
     assert!(!page.contains('\u{1b}') && !page.contains('\u{7}'));
     assert!(page.contains("'sh a\\nb\\u{7}'"));

@@ -13,9 +13,7 @@ const NUMBER_WIDTH: usize = 14;
 pub(crate) fn compose(report: &StatReport, program: &str) -> String {
     let mut out = format!("\n Performance counter stats for '{}':\n\n", text::visible(program));
     for row in &report.rows {
-        let Some(event) = report.events.get(row.event) else {
-            continue;
-        };
+        let Some(event) = report.events.get(row.event) else { continue };
         let number = match row.value.raw() {
             // The raw count as the counter has it: nanoseconds stay nanoseconds.
             Some(raw) => super::numbers::number(raw, 0, Grouping::None),

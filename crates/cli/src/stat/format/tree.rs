@@ -221,16 +221,10 @@ fn total(shown: &Shown<'_>) -> TreeLine {
 }
 
 fn value_text(column: &EventColumn, value: Option<Value>, style: Style) -> String {
-    let Some(value) = value else {
-        return "-".to_owned();
-    };
-    let Some(raw) = value.raw() else {
-        return value.absent_text().to_owned();
-    };
-    let decimals = numbers::decimals(column.scale);
-    let mut out = numbers::number(raw * column.scale, decimals, style.grouping);
+    let Some(value) = value else { return "-".to_owned() };
+    let mut out = numbers::value(column, value, style.grouping);
     let share = value.running_pct();
-    if share < 100.0 {
+    if value.raw().is_some() && share < 100.0 {
         let _ = write!(out, " ({share:.0}%)");
     }
     out

@@ -17,7 +17,7 @@
 
 use super::{notes, numbers, text};
 use crate::stat::process_tree::{Exit, ProcessTreeReport};
-use crate::stat::report::{MeasuredTarget, StatReport, Value};
+use crate::stat::report::{StatReport, Value};
 use serde_json::json;
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -33,10 +33,7 @@ enum WalkStep {
 pub(super) fn compose(report: &StatReport, tree: &ProcessTreeReport) -> String {
     let keys = keys(report);
     let mut out = String::from("{\"command\": ");
-    match &report.measured {
-        MeasuredTarget::Command(words) => text::push_json(&mut out, &words.join(" ")),
-        other => text::push_json(&mut out, &other.title()),
-    }
+    text::push_json(&mut out, &report.command);
     let (user_ns, system_ns) = (json!(report.user_ns), json!(report.system_ns));
     // Writing to a String cannot fail.
     let _ = write!(out, ", \"elapsed_ns\": {}, \"user_ns\": {user_ns}, \"system_ns\": {system_ns}", report.elapsed_ns);

@@ -24,7 +24,7 @@ fn values(clock_us: f64, faults: f64) -> Vec<Value> {
 pub(in crate::stat::format) fn pipeline() -> (StatReport, ProcessTreeReport) {
     let mut report = sample::counted(&[("task-clock", 0.0), ("page-faults", 0.0), ("cycles", 0.0)]);
     let shell = "sh -c ls / | wc; sleep 0.1";
-    report.measured = crate::stat::report::MeasuredTarget::Command(vec![shell.to_owned()]);
+    report.command = shell.to_owned();
     report.elapsed_ns = 103_000_000;
     report.user_ns = Some(1_000_000);
     report.rows.clear();
@@ -95,7 +95,7 @@ fn a_pipeline_is_drawn() {
 #[test]
 fn equal_siblings_are_folded_with_their_children() {
     let (mut report, mut tree) = wide(4_998);
-    report.measured = crate::stat::report::MeasuredTarget::Command(vec!["make".to_owned()]);
+    report.command = "make".to_owned();
     report.user_ns = None;
     "make".clone_into(&mut tree.processes[0].command);
     for at in 1..=20 {

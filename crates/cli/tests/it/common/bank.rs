@@ -8,7 +8,6 @@
 use super::{needs, program, role};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -33,7 +32,7 @@ impl Bank {
         static MADE: OnceLock<Option<Bank>> = OnceLock::new();
         let made = MADE.get_or_init(|| {
             // There frame pointers are part of how functions are called.
-            if cfg!(target_arch = "aarch64") && !crate::common::is_installed("cc") {
+            if cfg!(target_arch = "aarch64") && !super::is_installed("cc") {
                 return Some(Self::Played);
             }
             program("cc").then(Self::compile)
@@ -45,12 +44,8 @@ impl Bank {
         // Of this process: two runs at once don't write over each other's.
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("watch-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let (source, path) = (folder.join("bank.c"), folder.join("bank"));
-        std::fs::write(&source, include_str!("bank.c")).unwrap();
-        let mut cc = Command::new("cc");
-        cc.args(["-g", "-O0", "-fno-omit-frame-pointer", "-pthread", "-o"]).arg(&path).arg(&source);
-        assert!(cc.status().unwrap().success());
-        Self::Compiled(path)
+        let options = ["-g", "-O0", "-fno-omit-frame-pointer", "-pthread"];
+        Self::Compiled(super::cc(folder, "bank", include_str!("bank.c"), &options))
     }
 
     /// The words that let it do something; with a file, where it waits for one or makes one.

@@ -42,7 +42,7 @@ pub fn said_by((child, _folder): (Child, tempfile::TempDir), service: &Service) 
     said
 }
 
-/// A role: sends a file before it says hello, and after that.
+/// A role, `SOCKET`: sends a file before it says hello, and after that.
 pub fn sends_files(socket: &str) {
     let (file, mut other) = std::io::pipe().unwrap();
     let file: OwnedFd = file.into();
@@ -77,7 +77,7 @@ pub fn refused(conn: &mut ServiceClient, request: &Request) -> Option<Refusal> {
     }
 }
 
-/// A role: takes as many connections, events and rings as it can get, and stays.
+/// A role, `SOCKET,DOOR`: takes as many connections, events and rings as it can get, and stays.
 pub fn takes_all(arguments: &str) {
     let (socket, sync_dir) = arguments.split_once(',').unwrap();
     let (mut conns, mut last) = (Vec::new(), None);
@@ -101,15 +101,12 @@ pub fn takes_all(arguments: &str) {
             rings += 1;
         }
     }
-    let sync_dir = Path::new(sync_dir);
-    std::fs::write(sync_dir.join("here.new"), format!("{} {events} {rings}\n", conns.len())).unwrap();
-    std::fs::rename(sync_dir.join("here.new"), sync_dir.join("here")).unwrap();
-    while !sync_dir.join("leave").exists() && sync_dir.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    let sync_dir = SyncDir::at(sync_dir);
+    std::fs::write(sync_dir.path("here"), format!("{} {events} {rings}\n", conns.len())).unwrap();
+    sync_dir.wait_for("leave");
 }
 
-/// A role: opens the tracepoints whose numbers are in a file, of itself, and leaves without closing them.
+/// A role, `SOCKET,FILE`: opens the tracepoints whose numbers are in a file, of itself, and leaves without closing them.
 pub fn leaves_tracepoints(arguments: &str) {
     let (socket, file) = arguments.split_once(',').unwrap();
     let mut conn = ServiceClient::greeted(Path::new(socket));
@@ -122,18 +119,18 @@ pub fn leaves_tracepoints(arguments: &str) {
     eprintln!("opened {opened}");
 }
 
-/// A role: counts something of itself.
+/// A role, `SOCKET`: counts something of itself.
 pub fn counts(socket: &str) {
     let mut conn = ServiceClient::greeted(Path::new(socket));
     assert_eq!(refused(&mut conn, &Request::Open(on_task(std::process::id().cast_signed(), &[faults()]))), None);
     eprintln!("counted");
 }
 
-/// A role: stops the opener that runs as its user, asks for an event and for records of all its threads, and lets it go on when it is
-/// told to.
+/// A role, `SOCKET,DOOR`: stops the opener that runs as its user, asks for an event and for records of all its threads, and lets it go on
+/// when it is told to.
 pub fn stops_its_opener(arguments: &str) {
     let (socket, sync_dir) = arguments.split_once(',').unwrap();
-    let said = |name: &str| Path::new(sync_dir).join(name);
+    let sync_dir = SyncDir::at(sync_dir);
     let own = std::process::id().cast_signed();
     for _ in 0..100 {
         std::thread::spawn(std::thread::park);
@@ -152,18 +149,18 @@ pub fn stops_its_opener(arguments: &str) {
     {
         assert!(conn.send(&encode_request(7, &request).unwrap()));
     }
-    std::fs::write(said("asked"), "both\n").unwrap();
-    eventually("it is told to go on", || said("go").exists().then_some(()));
+    sync_dir.post("asked");
+    sync_dir.wait_for("go");
     signal(&opener, "CONT");
     let replies = conns.map(|mut conn| conn.receive().unwrap().reply);
     assert!(matches!(replies, [Reply::Subscribed(_), Reply::Opened(_)]), "{replies:?}");
     eprintln!("both were opened");
 }
 
-/// A role: leaves while a request of it waits for an opener that stands.
+/// A role, `SOCKET,DOOR`: leaves while a request of it waits for an opener that stands.
 pub fn leaves_its_opener(arguments: &str) {
     let (socket, sync_dir) = arguments.split_once(',').unwrap();
-    let said = |name: &str| Path::new(sync_dir).join(name);
+    let sync_dir = SyncDir::at(sync_dir);
     let own = std::process::id().cast_signed();
     let mut conn = ServiceClient::greeted(Path::new(socket));
     assert_eq!(refused(&mut conn, &Request::Open(on_task(own, &[faults()]))), None);
@@ -171,16 +168,16 @@ pub fn leaves_its_opener(arguments: &str) {
     signal(&opener, "STOP");
     assert!(conn.send(&encode_request(7, &Request::Open(on_task(own, &[faults()]))).unwrap()));
     drop(conn);
-    std::fs::write(said("left"), "it\n").unwrap();
-    eventually("it is told to go", || said("go").exists().then_some(()));
+    sync_dir.post("left");
+    sync_dir.wait_for("go");
     // It ends with the last client that has these credentials.
     let _ = Command::new("kill").args(["-CONT", &opener]).stderr(Stdio::null()).status();
 }
 
-/// A role: asks for records of itself and stops its opener, before CPU 1 comes; lets it go on when it is told to.
+/// A role, `SOCKET,DOOR`: asks for records of itself and stops its opener, before CPU 1 comes; lets it go on when it is told to.
 pub fn stops_its_opener_when_a_cpu_comes(arguments: &str) {
     let (socket, sync_dir) = arguments.split_once(',').unwrap();
-    let said = |name: &str| Path::new(sync_dir).join(name);
+    let sync_dir = SyncDir::at(sync_dir);
     let user_mode = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
     let clock = Attr { flags: records::clock().flags | user_mode, ..records::clock() };
     let session = Session::with_service_at(socket).unwrap();
@@ -191,8 +188,8 @@ pub fn stops_its_opener_when_a_cpu_comes(arguments: &str) {
     assert!(!is_there(), "the CPU is offline");
     let opener = opener_of(own_user());
     signal(&opener, "STOP");
-    std::fs::write(said("stopped"), "it\n").unwrap();
-    eventually("it is told to go on", || said("go").exists().then_some(()));
+    sync_dir.post("stopped");
+    sync_dir.wait_for("go");
     // After 10 s it is there no more, and another one opens what the CPU needs when it comes again.
     let _ = Command::new("kill").args(["-CONT", &opener]).status();
     eventually("it is recorded on CPU 1, too", || is_there().then_some(()));

@@ -5,9 +5,9 @@
 //! **Invariant:** an attack never fails because the service refuses it or hangs up; it only reports what it should not have got.
 
 use super::role;
-use super::service::{ServiceClient, bytes_of, faults, hello, on_cpu, on_task};
+use super::service::{ServiceClient, bytes_of, cpu_clock, faults, hello, on_cpu, on_task};
 use fastrand::Rng;
-use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling};
 use pmux::server_api::shared::channel::{Channel, Sent};
 use pmux::server_api::shared::wire::{
     Detail, EventOp, Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, encode_request,
@@ -130,12 +130,10 @@ fn events(socket: &Path, rng: &mut Rng) {
 /// The largest rings of records.
 fn rings(socket: &Path, rng: &mut Rng) {
     let attr = Attr {
-        kind: EventType::SOFTWARE,
-        config: sw::CPU_CLOCK,
         sampling: Sampling::Period(100_000),
         sample: SampleFormat::IP | SampleFormat::TID,
         flags: AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::DISABLED,
-        ..Attr::default()
+        ..cpu_clock()
     };
     let mut all: Vec<ServiceClient> = (0..4).filter_map(|_| client(socket)).collect();
     for conn in &mut all {

@@ -23,7 +23,8 @@ pub use pmux_testkit::{
     skip_unless, start, with_environment,
 };
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -40,11 +41,7 @@ pub fn kernel() -> bool {
 /// Whether this user may count what its own programs do in the kernel.
 pub fn kernel_mode() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
-    let may = *MAY.get_or_init(|| {
-        let session = pmux::Session::new().unwrap();
-        let event = pmux::Event::parse_with("page-faults:k", session.catalog()).unwrap();
-        matches!(session.probe(&event, &pmux::Target::CurrentThread), Ok(pmux::Probe::Opens))
-    });
+    let may = *MAY.get_or_init(|| opens("page-faults:k"));
     kernel() && needs("root", "the right to count in the kernel", may)
 }
 
@@ -83,9 +80,26 @@ pub fn without_pmu() -> bool {
 
 /// Whether there is a hardware PMU.
 pub fn has_pmu() -> bool {
+    opens("cycles:u")
+}
+
+/// Whether an event of this thread can be opened.
+pub fn opens(event: &str) -> bool {
     let session = pmux::Session::new().unwrap();
-    let event = pmux::Event::parse_with("cycles:u", session.catalog()).unwrap();
+    let event = pmux::Event::parse_with(event, session.catalog()).unwrap();
     matches!(session.probe(&event, &pmux::Target::CurrentThread), Ok(pmux::Probe::Opens))
+}
+
+/// Whether nothing else has all debug registers; the test holds their lock.
+pub fn has_free_register() -> bool {
+    let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
+    let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
+    needs("breakpoints", "a debug register that is free", there.is_ok())
+}
+
+/// What `kernel.perf_event_paranoid` is.
+pub fn paranoid() -> i32 {
+    std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap()
 }
 
 /// Whether the perf that outputs are compared with is there, and works.
@@ -98,6 +112,53 @@ pub fn perf() -> bool {
         version.contains("version 6.1.") && works.is_ok_and(|output| output.status.success())
     });
     needs("perf", "perf 6.1", there)
+}
+
+/// A file of this name in a new folder, which goes away with the test.
+pub fn new_file(name: &str) -> (SyncDir, PathBuf) {
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path(name);
+    (sync_dir, file)
+}
+
+/// The files of a folder with this ending, by name.
+pub fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = entries.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
+    found.sort();
+    found
+}
+
+/// How many events of the kernel a process has open.
+pub fn kernel_events(process: impl std::fmt::Display) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
+}
+
+/// What was packed by gzip.
+pub fn unpacked(packed: impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// A program in C, compiled in this folder with its source beside it.
+pub fn cc(folder: impl AsRef<Path>, name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let program = folder.as_ref().join(name);
+    let file = program.with_extension("c");
+    std::fs::write(&file, source).unwrap();
+    start("cc", options).args(["-o"]).args([&program, &file]).run().good();
+    program
+}
+
+/// A copy in this folder of a program, whose name tells its mode.
+pub fn copy_with(folder: &Path, program: impl AsRef<Path>, mode: u32) -> PathBuf {
+    let name = program.as_ref().file_name().unwrap().to_str().unwrap();
+    let copy = folder.join(format!("{name}-{mode:o}"));
+    copy_of(&program, &copy);
+    set_mode(&copy, mode);
+    copy
 }
 
 /// The first CPU that this test may run on.

@@ -58,11 +58,8 @@ impl Content {
         let events = perf_file.event_attributes().iter().map(|event| event.name().unwrap_or("?").to_owned());
         content.events = events.collect();
         let mut names: BTreeMap<i32, String> = BTreeMap::new();
-        let with_cgroup: Vec<_> = perf_file
-            .event_attributes()
-            .iter()
-            .map(|event| event.attr.sample_format.contains(SampleFormat::CGROUP))
-            .collect();
+        let attrs = perf_file.event_attributes().iter().map(|event| &event.attr);
+        let with_cgroup: Vec<_> = attrs.map(|attr| attr.sample_format.contains(SampleFormat::CGROUP)).collect();
         while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
             let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
             if matches!(record.record_type, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE) {

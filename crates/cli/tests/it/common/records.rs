@@ -20,16 +20,7 @@ pub fn names() -> Attr {
 /// The CPU's clock, often.
 pub fn clock() -> Attr {
     let flags = AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
-    let sampling = Sampling::Frequency(999);
-    Attr {
-        kind: EventType::SOFTWARE,
-        config: sw::CPU_CLOCK,
-        flags,
-        sampling,
-        clock_id: 1,
-        sample: FIELDS,
-        ..Attr::default()
-    }
+    Attr { config: sw::CPU_CLOCK, flags, sampling: Sampling::Frequency(999), ..names() }
 }
 
 pub fn on_threads(tids: Vec<i32>, attr: Attr) -> StreamRequest {
@@ -126,7 +117,7 @@ impl Reading {
     }
 }
 
-/// A role: subscribes to a thread's names, says so, and does nothing more until it is killed.
+/// A role, `THREAD,SOCKET,DOOR`: subscribes to a thread's names, says so, and does nothing more until it is killed.
 pub fn subscribes(arguments: &str) {
     let [thread, socket, sync_dir] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
     let session = Session::with_service_at(socket).unwrap();
@@ -138,7 +129,7 @@ pub fn subscribes(arguments: &str) {
     }
 }
 
-/// A role: asks for records as the user that it is, and says what the service answered.
+/// A role, `SOCKET,THREAD`: asks for records as the user that it is, and says what the service answered.
 pub fn asks_for_records(arguments: &str) {
     let (socket, other) = arguments.split_once(',').unwrap();
     let mut conn = super::service::ServiceClient::greeted(Path::new(socket));

@@ -1,7 +1,8 @@
 //! The roles that only tests of the command have. Those of every crate are in `crates/testkit`.
 
-use super::SyncDir;
 use super::role::{look_at, touch};
+use super::service::{self, ServiceClient, faults, on_task};
+use super::{Killed, SyncDir, attacks, bank, hostile, mixture, records};
 use pmux::abi::{Attr, AttrFlags, EventType};
 use pmux_linux::raw_perf_event::{ReadableEvent, can_open};
 use std::io::Write as _;
@@ -94,7 +95,7 @@ pub fn play(name: &str, arguments: &str) {
         // opens: opens an event that every machine has, and one that none has
         "opens" => {
             let open = |attr: &Attr| can_open(attr).map_or_else(|errno| format!("{errno:?}"), |()| "opened".to_owned());
-            let faults = super::service::faults();
+            let faults = faults();
             println!("page-faults: {}, unknown: {}", open(&faults), open(&Attr { config: 9999, ..faults }));
         }
         // opens-cpu: opens an event of a CPU
@@ -107,7 +108,7 @@ pub fn play(name: &str, arguments: &str) {
         }
         // opens-kernel: opens an event of the kernel mode of tasks of its own, one that there is not, and a CPU
         "opens-kernel" => {
-            let faults = super::service::faults();
+            let faults = faults();
             let attr = Attr { flags: faults.flags - AttrFlags::EXCLUDE_KERNEL, ..faults };
             let say = |what: &str, task: i32, attr: &Attr| {
                 let opened = pmux_linux::raw_perf_event::open_all(attr, &[task], &[]);
@@ -115,7 +116,7 @@ pub fn play(name: &str, arguments: &str) {
             };
             let own = pmux_linux::current_tid();
             say("itself", own, &attr);
-            let child = super::Killed(std::process::Command::new("sleep").arg("1000").spawn().unwrap());
+            let child = Killed(std::process::Command::new("sleep").arg("1000").spawn().unwrap());
             say("a child", child.0.id().cast_signed(), &attr);
             drop(child);
             let thread = std::thread::spawn(move || say("the thread of another", own, &attr));
@@ -138,7 +139,7 @@ pub fn play(name: &str, arguments: &str) {
         // opens-later:DOOR: counts, and when told to, goes on counting and opens another event
         "opens-later" => {
             let sync_dir = SyncDir::at(arguments);
-            let event = ReadableEvent::open(&super::service::faults()).unwrap();
+            let event = ReadableEvent::open(&faults()).unwrap();
             look_at(0, 60);
             let before = event.read().unwrap();
             sync_dir.arrive();
@@ -147,8 +148,7 @@ pub fn play(name: &str, arguments: &str) {
             touch(0, 50);
             let counted = event.read().unwrap() - waited;
             assert!(waited >= before);
-            let later =
-                can_open(&super::service::faults()).map_or_else(|errno| format!("{errno:?}"), |()| "opened".to_owned());
+            let later = can_open(&faults()).map_or_else(|errno| format!("{errno:?}"), |()| "opened".to_owned());
             std::fs::write(sync_dir.path("counted"), format!("{counted} more, then {later}\n")).unwrap();
         }
         // opens-at-once:THREADS,TIMES
@@ -159,7 +159,7 @@ pub fn play(name: &str, arguments: &str) {
             let opened = std::thread::scope(|scope| {
                 let open = || {
                     together.wait();
-                    (0..times).filter(|_| can_open(&super::service::faults()).is_ok()).count()
+                    (0..times).filter(|_| can_open(&faults()).is_ok()).count()
                 };
                 let all: Vec<_> = (0..threads).map(|_| scope.spawn(open)).collect();
                 all.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
@@ -169,67 +169,47 @@ pub fn play(name: &str, arguments: &str) {
         // bank:DEED or bank:DEED,FILE
         "bank" => {
             let (deed, file) = arguments.split_once(',').unwrap_or((arguments, ""));
-            super::bank::play(deed, Path::new(file));
+            bank::play(deed, Path::new(file));
         }
         // holds-events:COUNT,SOCKET,DOOR: has events open through a service until it is killed
         "holds-events" => {
             let [count, socket, sync_dir] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else {
                 panic!("{arguments}")
             };
-            let mut conn = super::service::ServiceClient::greeted(Path::new(socket));
+            let mut conn = ServiceClient::greeted(Path::new(socket));
             for _ in 0..count.parse().unwrap() {
-                conn.open(super::service::on_task(std::process::id().cast_signed(), &[super::service::faults()]));
+                conn.open(on_task(std::process::id().cast_signed(), &[faults()]));
             }
             SyncDir::at(sync_dir).arrive();
             conn.until_the_end();
         }
-        // compares:SOCKET,TASK...: what the kernel says and what a service says
-        "compares" => super::service::compares(arguments),
-        // counts-cpus:SOCKET
-        "counts-cpus" => super::service::counts_cpus(arguments),
         // asks-status:SOCKET
         "asks-status" => {
-            let mut conn = super::service::ServiceClient::greeted(Path::new(arguments));
+            let mut conn = ServiceClient::greeted(Path::new(arguments));
             eprintln!("status {}", conn.status());
         }
-        // sends-files:SOCKET
-        "sends-files" => super::hostile::sends_files(arguments),
-        // takes-all:SOCKET,DOOR
-        "takes-all" => super::hostile::takes_all(arguments),
-        // counts:SOCKET
-        "counts" => super::hostile::counts(arguments),
-        // stops-its-opener:SOCKET,FOLDER
-        "stops-its-opener" => super::hostile::stops_its_opener(arguments),
-        // leaves-its-opener:SOCKET,FOLDER
-        "leaves-its-opener" => super::hostile::leaves_its_opener(arguments),
-        // stops-its-opener-when-a-cpu-comes:SOCKET,FOLDER
-        "stops-its-opener-when-a-cpu-comes" => super::hostile::stops_its_opener_when_a_cpu_comes(arguments),
-        // leaves-tracepoints:SOCKET,FILE
-        "leaves-tracepoints" => super::hostile::leaves_tracepoints(arguments),
-        // subscribes:THREAD,SOCKET,DOOR
-        "subscribes" => super::records::subscribes(arguments),
-        // asks-for-records:SOCKET,THREAD
-        "asks-for-records" => super::records::asks_for_records(arguments),
-        // mixture:NAME,SEED,SOCKET,SETUID
-        "mixture" => super::mixture::play(arguments),
-        // races-exec:SOCKET,HELPER,ROUNDS
-        "races-exec" => super::attacks::races_exec(arguments),
-        // samples-stacks:SOCKET,PROGRAM,WANTED
-        "samples-stacks" => super::attacks::samples_stacks(arguments),
-        // reuses-a-number:PROGRAM
-        "reuses-a-number" => super::attacks::reuses_a_number(arguments),
-        // leaves-its-connection:SOCKET,DOOR,PROGRAM
-        "leaves-its-connection" => super::attacks::leaves_its_connection(arguments),
-        // asks-on-stdin:TASK or asks-on-stdin:TASK,DOOR
-        "asks-on-stdin" => super::attacks::asks_on_stdin(arguments),
-        // connects-then-becomes:SOCKET,PROGRAM,USER
-        "connects-then-becomes" => super::attacks::connects_then_becomes(arguments),
-        // connects-then-gives-up:SOCKET
-        "connects-then-gives-up" => super::attacks::connects_then_gives_up(arguments),
-        // floods:SOCKET,DOOR
-        "floods" => super::attacks::floods(arguments),
-        // holds-a-cpu:SOCKET,DOOR
-        "holds-a-cpu" => super::attacks::holds_a_cpu(arguments),
+        // What these are told stands with them.
+        "compares" => service::compares(arguments),
+        "counts-cpus" => service::counts_cpus(arguments),
+        "sends-files" => hostile::sends_files(arguments),
+        "takes-all" => hostile::takes_all(arguments),
+        "counts" => hostile::counts(arguments),
+        "stops-its-opener" => hostile::stops_its_opener(arguments),
+        "leaves-its-opener" => hostile::leaves_its_opener(arguments),
+        "stops-its-opener-when-a-cpu-comes" => hostile::stops_its_opener_when_a_cpu_comes(arguments),
+        "leaves-tracepoints" => hostile::leaves_tracepoints(arguments),
+        "subscribes" => records::subscribes(arguments),
+        "asks-for-records" => records::asks_for_records(arguments),
+        "mixture" => mixture::play(arguments),
+        "races-exec" => attacks::races_exec(arguments),
+        "samples-stacks" => attacks::samples_stacks(arguments),
+        "reuses-a-number" => attacks::reuses_a_number(arguments),
+        "leaves-its-connection" => attacks::leaves_its_connection(arguments),
+        "asks-on-stdin" => attacks::asks_on_stdin(arguments),
+        "connects-then-becomes" => attacks::connects_then_becomes(arguments),
+        "connects-then-gives-up" => attacks::connects_then_gives_up(arguments),
+        "floods" => attacks::floods(arguments),
+        "holds-a-cpu" => attacks::holds_a_cpu(arguments),
         _ => panic!("there is no role {name}"),
     }
 }

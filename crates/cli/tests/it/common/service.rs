@@ -69,7 +69,9 @@ impl Service {
     pub fn from_shell(script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("pmux.toml"), "").unwrap();
-        let child = spawn_from(folder.path(), script);
+        let mut shell = Command::new("sh");
+        pmux_testkit::marked(&mut shell).args(["-c", script, PMUX]).current_dir(&folder).env_remove("JOURNAL_STREAM");
+        let child = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         Self { child, folder, program: PMUX.into() }
     }
 
@@ -151,6 +153,17 @@ impl Service {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
+    pub fn memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// How many CPUs it sees.
+    pub fn cpus(&self) -> u64 {
+        pmux::CpuList::parse_kernel(self.status()["cpus"].as_str().unwrap()).unwrap().len() as u64
+    }
+
     /// A client that has been greeted.
     pub fn client(&self) -> ServiceClient {
         ServiceClient::greeted(&self.socket())
@@ -194,13 +207,6 @@ impl Drop for Service {
     }
 }
 
-/// Starts it from a shell, which has `$0` for the program and its words: with limits, or elsewhere.
-fn spawn_from(folder: &Path, script: &str) -> Child {
-    let mut command = Command::new("sh");
-    pmux_testkit::marked(&mut command).args(["-c", script, PMUX]).current_dir(folder).env_remove("JOURNAL_STREAM");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-}
-
 fn spawn(program: &Path, folder: &Path) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
     let mut command = Command::new(program);
@@ -217,10 +223,9 @@ pub fn where_all_is_refused(
     words: &[&str],
 ) -> pmux_linux::spawn::Child {
     let line = "out=$1 program=$2; shift 2; exec \"$program\" stat -o \"$out\" -e page-faults:u \"$@\"";
-    let command = ["sh", "-c", line, "sh", &sync_dir.text("out"), PMUX];
-    let mut command: Vec<_> = command.iter().chain(words).map(std::ffi::OsString::from).collect();
-    let set = ["env".to_owned(), format!("PMUX_SHARED={shared}"), format!("PMUX_SOCKET={}", socket.display())];
-    command.splice(0..0, set.map(std::ffi::OsString::from));
+    let (shared, socket) = (format!("PMUX_SHARED={shared}"), format!("PMUX_SOCKET={}", socket.display()));
+    let command = ["env", &shared, &socket, "sh", "-c", line, "sh", &sync_dir.text("out"), PMUX];
+    let command: Vec<_> = command.iter().chain(words).map(std::ffi::OsString::from).collect();
     let mut options = SpawnOptions::default();
     options.perf_events = PerfEvents::Refused(Errno::EPERM);
     HeldChild::spawn(&command, options).unwrap().release().unwrap()
@@ -368,6 +373,14 @@ impl ServiceClient {
         }
     }
 
+    /// Opens one event, and enables it.
+    #[track_caller]
+    pub fn enabled(&mut self, open: Open) -> Handle {
+        let handle = self.open(open).handles[0];
+        self.does(handle, EventOp::Enable);
+        handle
+    }
+
     #[track_caller]
     pub fn refused(&mut self, request: &Request) -> Refusal {
         match self.ask(request).reply {
@@ -474,7 +487,7 @@ fn open(context: Context, attrs: &[Attr]) -> Open {
 const QUESTIONS: &str =
     "page-faults:u page-faults task-clock cycles:u cycles r1c0:u mem:0x1000/4:w:u mem:0xffffffff81000000/8:x";
 
-/// A role: asks the kernel and the service for the same, and ends badly where their answers differ.
+/// A role, `SOCKET,TASK...;TRACEPOINT...`: asks the kernel and the service for the same, and ends badly where their answers differ.
 pub fn compares(arguments: &str) {
     use pmux::exact::{ExactTarget, GroupMode};
     let (arguments, tracepoints) = arguments.split_once(';').unwrap();
@@ -533,7 +546,7 @@ pub fn compares(arguments: &str) {
     std::process::exit(if differences == 0 { 0 } else { 9 });
 }
 
-/// A role: asks for a CPU.
+/// A role, `SOCKET`: asks for a CPU.
 pub fn counts_cpus(socket: &str) {
     let mut conn = ServiceClient::greeted(Path::new(socket));
     match conn.ask(&Request::Open(on_cpu(0, &[cpu_clock()]))).reply {

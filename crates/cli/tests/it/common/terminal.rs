@@ -66,6 +66,13 @@ impl Terminal {
         });
     }
 
+    /// Ends what is shown, and waits until all that it says then is on the screen.
+    #[track_caller]
+    pub fn quit(&self, says: &str) {
+        self.press(&["q"]);
+        self.shows(&[says]);
+    }
+
     /// What is typed is seen, and done.
     #[track_caller]
     pub fn is_a_shell(&self) {

@@ -54,7 +54,7 @@ fn a_member_that_was_closed_is_paid_for_as_long_as_its_event_is_open() {
         let handles = opened.handles[1..].to_vec();
         assert!(matches!(scene.ask(id, Request::Close { handles }), Reply::Done));
     }
-    assert_eq!((held, scene.service.events()), (128, 128));
+    assert_eq!((held, scene.service.charge.events), (128, 128));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn descriptors_and_rings_have_a_budget() {
 #[test]
 fn rings_of_the_kernel_are_what_the_kernel_lets_the_user_lock() {
     let mut scene = with_limits(|_| ());
-    scene.service.set_rules(Rules { kernel_ring_bytes: 512 << 10, ..*scene.service.rules() });
+    scene.service.set_rules(Rules { kernel_ring_bytes: 512 << 10, ..scene.service.rules });
     // Two events of 516 KiB, and of the next ones two of 16 KiB, each with its first page.
     scene.list.streams.locked_bytes = Some((2 * 516 + 2 * 20 + 10) << 10);
     let (one, two, root) = (scene.greeted(5), scene.greeted(5), scene.greeted(0));

@@ -156,7 +156,7 @@ fn play(steps: Vec<Step>) {
             }
             Step::Fail(fails) => scene.list.fails = fails,
         }
-        assert_eq!(scene.service.events() as usize, model.charged(None));
+        assert_eq!(scene.service.charge.events as usize, model.charged(None));
         let leaders: BTreeSet<_> = model.held.values().map(|held| held.1).collect();
         assert_eq!(scene.list.open.len(), leaders.len());
     }
@@ -164,7 +164,7 @@ fn play(steps: Vec<Step>) {
         scene.gone(id);
     }
     assert!(scene.list.open.is_empty() && scene.list.entries.is_empty());
-    assert_eq!((scene.service.events(), scene.service.clients(), scene.service.users.len()), (0, 0, 0));
+    assert_eq!((scene.service.charge.events, scene.service.clients(), scene.service.users.len()), (0, 0, 0));
 }
 
 proptest! {

@@ -96,7 +96,7 @@ fn a_subscription_is_switched_counted_and_given_back() {
     let Some(Effect::Send { reply: Reply::Subscribed(reply), files, .. }) = effects.last() else {
         panic!("{effects:?}")
     };
-    assert_eq!((files.len(), reply.ring_bytes, scene.service.events()), (3, RING_BYTES, 2));
+    assert_eq!((files.len(), reply.ring_bytes, scene.service.charge.events), (3, RING_BYTES, 2));
     let handle = reply.handle;
     for (op, on) in [(EventOp::Enable, true), (EventOp::DisableGroup, false), (EventOp::EnableGroup, true)] {
         assert!(matches!(scene.ask(id, Request::Control { handle, op }), Reply::Done));
@@ -108,10 +108,10 @@ fn a_subscription_is_switched_counted_and_given_back() {
     assert_eq!(scene.refused(id, Request::Read { handles: vec![handle] }), (RefusalKind::Request, errno::EBADF));
     let group = scene.opened(id, 1)[0];
     assert!(matches!(scene.ask(id, Request::Close { handles: vec![handle, group] }), Reply::Done));
-    assert_eq!((scene.service.events(), scene.service.ring_bytes(), scene.list.streams.open.len()), (0, 0, 0));
+    assert_eq!((scene.service.charge, scene.list.streams.open.len()), (Charge::default(), 0));
     subscribed(&mut scene, id, all_cpus());
     assert_eq!(scene.gone(id), 2);
-    assert_eq!((scene.service.events(), scene.service.ring_bytes(), scene.list.streams.open.len()), (0, 0, 0));
+    assert_eq!((scene.service.charge, scene.list.streams.open.len()), (Charge::default(), 0));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn each_limit_holds() {
     assert_eq!(scene.refused(id, many), (RefusalKind::Limit, errno::EMFILE));
     // Named twice it is one.
     subscribed(&mut scene, id, Request::Subscribe(wish(Scope::Tasks(vec![7; 1000]), 1)));
-    assert_eq!(scene.service.events(), 2);
+    assert_eq!(scene.service.charge.events, 2);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn what_is_refused_has_changed_nothing() {
         let refused = scene.refused(id, Request::Subscribe(wrong.clone()));
         assert_eq!(refused, (RefusalKind::Request, errno::EINVAL), "{wrong:?}");
     }
-    assert_eq!((scene.service.events(), scene.service.ring_bytes(), scene.list.streams.open.len()), (0, 0, 0));
+    assert_eq!((scene.service.charge, scene.list.streams.open.len()), (Charge::default(), 0));
 }
 
 #[test]

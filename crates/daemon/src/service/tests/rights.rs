@@ -25,10 +25,7 @@ fn modify_checks_rights_again() {
 
 #[test]
 fn files_go_to_clients_that_could_open_the_event() {
-    let files = |scene: &mut Scene, id| match scene.ask(id, open(2)) {
-        Reply::Opened(opened) => opened.files.len(),
-        other => panic!("{other:?}"),
-    };
+    let files = |scene: &mut Scene, id| scene.granted(id, 2).files.len();
     let mut scene = Scene::new();
     let id = scene.greeted(5);
     assert_eq!(files(&mut scene, id), 1);
@@ -43,12 +40,10 @@ fn files_go_to_clients_that_could_open_the_event() {
     scene.ask(id, hello());
     assert_eq!(files(&mut scene, id), 1);
     // Without an entry nothing says what of a file is whose.
-    let entries = |scene: &mut Scene, id| match scene.ask(id, open(2)) {
-        Reply::Opened(opened) => (opened.entries.len(), opened.files.len()),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(entries(&mut scene, id), (2, 1));
-    assert_eq!(entries(&mut scene, id), (2, 1));
+    for _ in 0..2 {
+        let opened = scene.granted(id, 2);
+        assert_eq!((opened.entries.len(), opened.files.len()), (2, 1));
+    }
     scene.service.set_rules(Rules { files: Files::Never, ..rules() });
     assert_eq!(scene.refused(id, open(4)).0, RefusalKind::Limit);
 }
@@ -88,13 +83,9 @@ fn rights_are_those_of_the_moment() {
     let root = Peer { credentials: Some(able), ..peer(0) };
     let id = scene.service.connect((root, 0), Membership::None, 0).unwrap();
     scene.ask(id, hello());
-    let files = |scene: &mut Scene| match scene.ask(id, open(1)) {
-        Reply::Opened(opened) => opened.files.len(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(files(&mut scene), 1);
+    assert_eq!(scene.granted(id, 1).files.len(), 1);
     scene.service.set_peer(id, peer(7), Membership::None);
-    assert_eq!(files(&mut scene), 0);
+    assert_eq!(scene.granted(id, 1).files.len(), 0);
     assert_eq!(scene.list.peers, [0, 7]);
 }
 
@@ -121,5 +112,5 @@ fn a_group_that_is_taken_out_ends_what_it_allowed() {
     assert!(why.contains("system_wide"), "{why}");
     assert_eq!(scene.refused(id, Request::Read { handles: granted }), (RefusalKind::Request, errno::EBADF));
     assert!(matches!(scene.ask(id, Request::Read { handles: own }), Reply::Values { .. }));
-    assert_eq!((scene.service.events(), scene.list.open.len()), (2, 2));
+    assert_eq!((scene.service.charge.events, scene.list.open.len()), (2, 2));
 }

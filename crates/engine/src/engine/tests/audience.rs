@@ -1,11 +1,10 @@
 //! Records for all who ask for the same: one event writes, everybody who is on reads.
 
+use super::everywhere;
 use super::rings::record;
-use crate::cpu_mask::CpuMask;
-use crate::engine::{Audience, Census, EventRing, SetRequest};
+use crate::engine::{Audience, Census, EventRing};
 use crate::ring_buffer::{Forward, LossReason, Reader, RingSetup, Taking};
 use crate::share::SharingScope;
-use crate::system_wide::{Absent, SetScope};
 use crate::testing::{Machine, SCARCE, event, group};
 use crate::{CpuId, Engine, EventId, Nanos, OutputError, SetId};
 use pmux_abi::attr::{Attr, Sampling, Wakeup};
@@ -28,9 +27,7 @@ struct Subscriber {
 
 fn subscribe(engine: &Engine<Machine>, attrs: &[Attr], bytes: usize) -> Subscriber {
     let groups = attrs.iter().map(|&attr| group(SCARCE, &[attr])).collect();
-    let mask: CpuMask = (0..CPUS).map(CpuId).collect();
-    let request = SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await };
-    let set = engine.open_set_in(SharingScope::RECORDS, request).unwrap();
+    let set = engine.open_set_in(SharingScope::RECORDS, everywhere(groups, 0..CPUS)).unwrap();
     let ring = engine.attach_set_ring::<Forward>(set, bytes, RingSetup::default()).unwrap();
     Subscriber { set, reader: Reader::new(Taking(Arc::clone(ring.pages()))), ring }
 }

@@ -1,12 +1,13 @@
 //! An event that is opened with credentials keeps them, at each reopen.
 
+use super::everywhere;
 use crate::cpu_mask::CpuMask;
 use crate::engine::SetRequest;
 use crate::error::OpenError;
 use crate::id::Cred;
 use crate::pmu::BankError;
 use crate::share::SharingScope;
-use crate::system_wide::{Absent, SetScope};
+use crate::system_wide::SetScope;
 use crate::target::ContextKey;
 use crate::testing::{KERNEL, Machine, PLENTY, SCARCE, event, group};
 use crate::{CpuId, Engine, Target, TaskId};
@@ -20,8 +21,7 @@ fn domain() -> SharingScope {
 
 fn request(scope: SetScope) -> SetRequest {
     let groups = vec![group(KERNEL, &[event(2)]), group(PLENTY, &[event(3), event(5)])];
-    let mask: CpuMask = (0..2).map(CpuId).collect();
-    SetRequest { groups, scope, mask, absent: Absent::Await }
+    SetRequest { scope, ..everywhere(groups, 0..2) }
 }
 
 /// How many registers were programmed or changed since the last question, all with these credentials.

@@ -1,9 +1,9 @@
 //! Event sets on the engine: on and off together, or not at all.
 
-use crate::engine::{Census, SetRequest, SwitchError};
+use super::everywhere;
+use crate::engine::{Census, SwitchError};
 use crate::event_set::{Member, Position, SwitchRequest};
 use crate::pmu::BankError;
-use crate::system_wide::{Absent, SetScope};
 use crate::target::ContextKey;
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group};
 use crate::{ControlError, CpuId, Engine, EventSetId, Nanos, SetId, Target, TaskId};
@@ -11,9 +11,7 @@ use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags};
 
 fn wide(engine: &Engine<Machine>, cpus: core::ops::Range<u32>, attr: Attr) -> SetId {
-    let groups = vec![group(SCARCE, &[attr])];
-    let mask = cpus.map(CpuId).collect();
-    engine.open_set(SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await }).unwrap()
+    engine.open_set(everywhere(vec![group(SCARCE, &[attr])], cpus)).unwrap()
 }
 
 fn total(engine: &Engine<Machine>, set: SetId) -> u64 {
@@ -123,11 +121,7 @@ fn a_cpu_that_comes_while_it_is_on_is_on() {
 #[test]
 fn a_member_that_joins_later_stands_as_the_others_do() {
     let engine = Machine::engine(2);
-    let plenty = || {
-        let groups = vec![group(PLENTY, &[event(1)])];
-        let mask = (0..2).map(CpuId).collect();
-        engine.open_set(SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await }).unwrap()
-    };
+    let plenty = || engine.open_set(everywhere(vec![group(PLENTY, &[event(1)])], 0..2)).unwrap();
     let (first, off, on) = (plenty(), plenty(), plenty());
     let set = engine.gather(vec![Member::Set(first)]);
     let each = || [first, off, on].map(|set| total(&engine, set));

@@ -3,7 +3,7 @@
 //! The rules know two slots and try everything: a group that is pinned and on stays on; then come those that are pinned and wait,
 //! then flexible groups in their order. A group goes on if all of its members find slots beside those before it.
 
-use crate::engine::Census;
+use super::close_all;
 use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, SCARCE, flagged, group};
 use crate::{Count, CpuId, EventId, EventState, Nanos, Target, TaskId};
@@ -184,8 +184,7 @@ fn check(setup: Setup, ops: &[Op]) {
             }
         }
     }
-    opened.iter().for_each(|opened| engine.close(opened.group));
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &opened);
 }
 
 #[test]

@@ -4,8 +4,7 @@ use super::close_all;
 use crate::engine::{Census, Exec};
 use crate::inherit::{Attribution, FamilyError};
 use crate::pmu::BankError;
-use crate::target::ContextKey;
-use crate::target::Presence;
+use crate::target::{ContextKey, Presence};
 use crate::testing::{KERNEL, Machine, PLENTY, REFUSED, SCARCE, event, flagged, group};
 use crate::{Count, Engine, EventId, EventState, Nanos, OpenError, Opened, ReadError, Target, TaskId};
 use alloc::vec::Vec;
@@ -39,7 +38,7 @@ fn children_fold_into_their_root() {
         engine.task_exit(TaskId(3));
         assert_eq!(values(&engine, &root.events), [31, 310]);
         assert_eq!(engine.state(root.events[0]), Ok(EventState::Dead));
-        close_all(&engine, &[&root]);
+        close_all(&engine, [&root]);
     }
 }
 
@@ -69,7 +68,7 @@ fn a_root_that_is_closed_takes_its_live_children_along() {
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.task_fork(TaskId(2), TaskId(3)).unwrap();
     assert_eq!(engine.census().events, 3);
-    close_all(&engine, &[&root]);
+    close_all(&engine, [&root]);
     engine.task_fork(TaskId(2), TaskId(4)).unwrap();
     engine.task_exit(TaskId(2));
     assert_eq!(engine.census(), Census::default());
@@ -129,7 +128,7 @@ fn refused_children_do_not_stop_a_fork() {
     engine.host().run_task(2, 5);
     engine.task_exit(TaskId(2));
     assert_eq!(engine.read(root.events[0]).unwrap().running, Nanos::ZERO);
-    close_all(&engine, &[&root]);
+    close_all(&engine, [&root]);
 }
 
 /// A root that counts, with a child and a grandchild.
@@ -165,7 +164,7 @@ fn a_root_is_switched_and_reset_with_its_children() {
         run_all(&engine, 100);
         let counts = engine.read_group(root.group).unwrap();
         assert_eq!(counts.iter().map(|count| count.unwrap().value).collect::<Vec<_>>(), [3, 33]);
-        close_all(&engine, &[&root]);
+        close_all(&engine, [&root]);
     }
 }
 
@@ -196,7 +195,7 @@ fn a_family_says_who_counted_what_where_the_engine_counts() {
     let expected: Vec<(u64, Vec<u64>, u32)> = vec![(1, vec![0, 0], 0), (2, vec![5, 10], 2), (3, vec![10, 20], 2)];
     assert_eq!(who(&engine), expected);
     assert_eq!(engine.create_tree(TaskId(1), roots, Attribution::Totals), None, "it has children");
-    close_all(&engine, &[&root]);
+    close_all(&engine, [&root]);
 }
 
 #[test]
@@ -243,7 +242,7 @@ fn a_child_that_is_refused_is_counted_as_missing_and_forgotten() {
     engine.task_exit(TaskId(5));
     engine.task_exit(TaskId(4));
     assert_eq!(seen(&engine), (3, 3, 1));
-    close_all(&engine, &[&root]);
+    close_all(&engine, [&root]);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Fast reads: what is read past the context is what is read through it, whatever was done before; and only the bank is asked.
 
+use super::sharing::count;
 use crate::engine::Exec;
 use crate::engine::fast_read::Missing;
 use crate::error::{ModifyError, ReadError};
 use crate::inherit::Attribution;
 use crate::pmu::BankError;
-use crate::target::Opened;
-use crate::target::{ContextKey, Filter, Presence};
+use crate::target::{ContextKey, Filter, Opened, Presence};
 use crate::testing::{KERNEL, Machine, SCARCE, event, flagged, group};
 use crate::{Count, CpuId, Engine, EventId, Nanos, Target, TaskId};
 use alloc::vec::Vec;
@@ -34,10 +34,6 @@ fn open(engine: &Engine<Machine>, rates: &[u64]) -> Opened {
 /// What is read without asking anybody but the bank.
 fn read_fast(engine: &Engine<Machine>, event: EventId) -> Option<Count> {
     engine.record(event).and_then(|record| engine.read_noted(record.fast_read()).ok())
-}
-
-fn count(value: u64, ns: u64) -> Count {
-    Count { value, enabled: Nanos(ns), running: Nanos(ns) }
 }
 
 #[test]
@@ -105,7 +101,7 @@ fn a_view_is_read_by_its_masters_slot_whatever_others_do_with_theirs() {
 fn what_one_client_has_read_is_what_all_remember() {
     let engine = machine(crate::Sharing::On);
     let views: Vec<_> = (0..3).map(|_| open(&engine, &[5])).collect();
-    views.iter().for_each(|view| engine.enable_group(view.group).unwrap());
+    engine.enable_groups(&views);
     engine.host().run_task(TASK, 1);
     assert!(views.iter().all(|view| engine.read(view.events[0]).is_ok()));
     for ns in 2..9 {

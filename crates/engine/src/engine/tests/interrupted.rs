@@ -1,7 +1,8 @@
 //! What happens in the midst of a step: each race once, at a chosen moment.
 
+use super::everywhere;
 use crate::engine::{Census, SetRequest};
-use crate::system_wide::{Absent, SetScope};
+use crate::system_wide::Absent;
 use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, Moment, PLENTY, SCARCE, event, flagged, group};
 use crate::{CpuId, Engine, EventState, OpenError, Opened, SetId, Target, TaskId};
@@ -129,7 +130,7 @@ impl Hotplug {
 
 fn request(mask: core::ops::Range<u32>, absent: Absent) -> SetRequest {
     let groups = vec![group(PLENTY, &[event(1)]), group(SCARCE, &[event(1)])];
-    SetRequest { groups, scope: SetScope::Everything, mask: mask.map(CpuId).collect(), absent }
+    SetRequest { absent, ..everywhere(groups, mask) }
 }
 
 fn open_on(engine: &Engine<Machine>, set: SetId) -> Vec<u32> {

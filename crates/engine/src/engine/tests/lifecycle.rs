@@ -55,8 +55,7 @@ fn a_group_goes_on_whole_or_not_at_all() {
     let engine = Machine::engine(1);
     let first = engine.open(&group(SCARCE, &[event(1)]), A).unwrap();
     let pair = engine.open(&group(SCARCE, &[event(5), event(7)]), A).unwrap();
-    engine.enable_group(first.group).unwrap();
-    engine.enable_group(pair.group).unwrap();
+    engine.enable_groups([&first, &pair]);
     engine.host().run_task(1, 10);
     let reading = engine.read_group(pair.group).unwrap();
     assert_eq!(reading, [Ok(count(0, 10, 0)), Ok(count(0, 10, 0))], "enabled, never running: not counted");
@@ -96,8 +95,7 @@ fn pinned_gets_a_counter_or_is_in_error() {
     let engine = Machine::engine(1);
     let pinned = flagged(1, AttrFlags::PINNED);
     let all: [_; 3] = core::array::from_fn(|_| engine.open(&group(SCARCE, &[pinned]), A).unwrap());
-    engine.enable_group(all[0].group).unwrap();
-    engine.enable_group(all[1].group).unwrap();
+    engine.enable_groups([&all[0], &all[1]]);
     let error = BankError::Unscheduled;
     assert_eq!(engine.enable_group(all[2].group), Err(ControlError::Bank(error)));
     assert_eq!(engine.read(all[2].events[0]), Err(ReadError::Error(error)));
@@ -112,8 +110,7 @@ fn an_exclusive_group_is_alone() {
     let engine = Machine::engine(1);
     let alone = engine.open(&group(SCARCE, &[flagged(1, AttrFlags::EXCLUSIVE)]), A).unwrap();
     let other = engine.open(&group(SCARCE, &[event(1)]), A).unwrap();
-    engine.enable_group(alone.group).unwrap();
-    engine.enable_group(other.group).unwrap();
+    engine.enable_groups([&alone, &other]);
     assert_eq!(engine.state(other.events[0]), Ok(EventState::Inactive));
     engine.disable_group(alone.group).unwrap();
     assert_eq!(engine.state(other.events[0]), Ok(EventState::Active));
@@ -134,8 +131,7 @@ fn a_pinned_group_that_is_on_stays_on() {
     let engine = Machine::engine(1);
     let pinned = flagged(1, AttrFlags::PINNED);
     let all: [_; 3] = core::array::from_fn(|_| engine.open(&group(SCARCE, &[pinned]), A).unwrap());
-    engine.enable_group(all[1].group).unwrap();
-    engine.enable_group(all[2].group).unwrap();
+    engine.enable_groups([&all[1], &all[2]]);
     assert!(engine.enable_group(all[0].group).is_err(), "though it was opened first");
     assert_eq!(engine.state(all[2].events[0]), Ok(EventState::Active));
 }

@@ -1,13 +1,12 @@
 //! The same groups on many targets: all or nothing, and no difference from opening one after the other.
 
-use super::held;
+use super::{everywhere, held};
 use crate::engine::{Begin, Census, RefusedOn, SetRequest};
 use crate::error::{ControlError, OpenError};
 use crate::hw_breakpoint::{Authority, Holder, Registers};
 use crate::pmu::BankError;
-use crate::system_wide::{Absent, SetScope};
-use crate::target::ContextKey;
-use crate::target::Target;
+use crate::system_wide::Absent;
+use crate::target::{ContextKey, Target};
 use crate::testing::{KERNEL, Machine, Moment, PLENTY, REFUSED, SCARCE, event, flagged, group, watch};
 use crate::{Count, CpuId, Engine, EventId, EventState, GroupId, Nanos, TaskId};
 use alloc::sync::Arc;
@@ -215,12 +214,7 @@ fn what_takes_turns_begins_and_ends_as_one() {
     for cpus in [false, true] {
         let engine = Machine::engine(1);
         let groups: Vec<_> = (1..=7).map(|rate| group(SCARCE, &[event(rate)])).collect();
-        let set = SetRequest {
-            groups: groups.clone(),
-            scope: SetScope::Everything,
-            mask: [CpuId(0)].into_iter().collect(),
-            absent: Absent::Refuse,
-        };
+        let set = SetRequest { absent: Absent::Refuse, ..everywhere(groups.clone(), 0..1) };
         // Each step takes longer than all turns together: a group that was switched alone would have another time than the others.
         engine.host().tick(1000);
         let events: Vec<EventId> = if cpus {

@@ -22,8 +22,9 @@ mod shared;
 mod sharing;
 mod threads;
 
-use super::Census;
+use super::{Census, SetRequest};
 use crate::inherit::FamilyError;
+use crate::system_wide::{Absent, SetScope};
 use crate::target::ContextKey;
 use crate::testing::Machine;
 use crate::testing::locks::LockKind;
@@ -44,9 +45,14 @@ fn held(engine: &Engine<Machine>) -> usize {
     engine.ledger().map_or(0, |ledger| ledger.len())
 }
 
+/// These groups on each of these CPUs; those that are offline are awaited.
+fn everywhere(groups: Vec<GroupSpec>, cpus: core::ops::Range<u32>) -> SetRequest {
+    SetRequest { groups, scope: SetScope::Everything, mask: cpus.map(CpuId).collect(), absent: Absent::Await }
+}
+
 /// Closes these groups, after which nothing may be left.
-fn close_all(engine: &Engine<Machine>, groups: &[&Opened]) {
-    groups.iter().for_each(|opened| engine.close(opened.group));
+fn close_all<'a>(engine: &Engine<Machine>, groups: impl IntoIterator<Item = &'a Opened>) {
+    groups.into_iter().for_each(|opened| engine.close(opened.group));
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
 
@@ -55,6 +61,11 @@ impl<K: LockKind> Engine<Machine<K>> {
         let opened = self.open(spec, target).unwrap();
         self.enable_group(opened.group).unwrap();
         opened
+    }
+
+    /// Enables these groups, one after the other.
+    fn enable_groups<'a>(&self, groups: impl IntoIterator<Item = &'a Opened>) {
+        groups.into_iter().for_each(|opened| self.enable_group(opened.group).unwrap());
     }
 
     /// [`Engine::switch`] for a task that comes, by its id.

@@ -5,8 +5,7 @@
 //! which, which CPUs are there.
 
 use crate::inherit::FamilyTaskId;
-use crate::target::ContextKey;
-use crate::target::Opened;
+use crate::target::{ContextKey, Opened};
 use crate::testing::Machine;
 use crate::{Count, CpuId, Engine, EventId, EventState, GroupId, LockCell, Nanos, SetId, TaskId};
 use alloc::vec::Vec;

@@ -1,6 +1,7 @@
 //! Refusals, errors and their end; groups that change while they count.
 
 use super::count;
+use super::model::states;
 use crate::engine::Census;
 use crate::error::{ControlError, ReadError};
 use crate::pmu::BankError;
@@ -25,10 +26,6 @@ fn with(spec: &GroupSpec, f: impl FnOnce(&Engine<Machine>, &crate::Opened)) {
     assert_eq!((engine.census().events, engine.host().leased()), (0, 0));
 }
 
-fn states(engine: &Engine<Machine>, opened: &crate::Opened) -> Vec<EventState> {
-    opened.events.iter().map(|&event| engine.state(event).unwrap()).collect()
-}
-
 #[test]
 fn a_sibling_that_does_not_fit_takes_the_whole_group_off() {
     with(&group(SCARCE, &[event(1)]), |engine, other| {
@@ -37,10 +34,10 @@ fn a_sibling_that_does_not_fit_takes_the_whole_group_off() {
         engine.enable(pair.events[0]).unwrap();
         assert_eq!(engine.state(pair.events[0]), Ok(EventState::Active));
         engine.enable(pair.events[1]).unwrap();
-        assert_eq!(states(engine, &pair), [EventState::Inactive; 2], "whole or not at all");
+        assert_eq!(states(engine, &pair.events), [EventState::Inactive; 2], "whole or not at all");
         engine.disable(pair.events[1]).unwrap();
         engine.disable_group(other.group).unwrap();
-        assert_eq!(states(engine, &pair), [EventState::Active, EventState::Off]);
+        assert_eq!(states(engine, &pair.events), [EventState::Active, EventState::Off]);
         engine.close(pair.group);
     });
 }
@@ -61,7 +58,7 @@ fn an_exclusive_group_takes_in_its_own_sibling() {
     with(&group(SCARCE, &[flagged(1, AttrFlags::EXCLUSIVE), event(1)]), |engine, pair| {
         engine.enable(pair.events[0]).unwrap();
         engine.enable(pair.events[1]).unwrap();
-        assert_eq!(states(engine, pair), [EventState::Active; 2]);
+        assert_eq!(states(engine, &pair.events), [EventState::Active; 2]);
     });
 }
 
@@ -76,7 +73,7 @@ fn a_pinned_group_is_in_error_as_a_whole_and_comes_back() {
                 engine.host().refuse_starts(1);
             }
             assert_eq!(engine.enable_group(pair.group), Err(ControlError::Bank(BankError::Busy)));
-            assert_eq!(states(engine, pair), [EventState::Error; 2]);
+            assert_eq!(states(engine, &pair.events), [EventState::Error; 2]);
             engine.host().run_task(1, 10);
             engine.reset(pair.events[0]).unwrap();
             engine.enable_group(pair.group).unwrap();
@@ -110,10 +107,13 @@ fn others_of_a_group_go_on_without_one_that_is_in_error() {
     with(&group(PLENTY, &[event(1), event(1), event(1)]), |engine, three| {
         engine.host().refuse_starts(1); // the last one's, which starts first
         assert_eq!(engine.enable_group(three.group), Err(ControlError::Bank(BankError::Busy)));
-        assert_eq!(states(engine, three), [EventState::Active, EventState::Active, EventState::Error]);
+        assert_eq!(states(engine, &three.events), [EventState::Active, EventState::Active, EventState::Error]);
         assert_eq!(engine.fault(three.events[2]), Ok(Some(BankError::Busy)));
         engine.enable(three.events[2]).unwrap();
-        assert_eq!((states(engine, three), engine.fault(three.events[2])), (vec![EventState::Active; 3], Ok(None)));
+        assert_eq!(
+            (states(engine, &three.events), engine.fault(three.events[2])),
+            (vec![EventState::Active; 3], Ok(None))
+        );
     });
 }
 
@@ -123,12 +123,11 @@ fn what_a_refused_group_leaves_goes_to_those_who_wait() {
     let refused = engine.open(&group(SCARCE, &[event(1), Attr { config1: REFUSED, ..event(1) }]), A).unwrap();
     let waiting = engine.open(&group(SCARCE, &[event(1)]), A).unwrap();
     let blocker = engine.open_enabled(&group(SCARCE, &[event(1), event(1)]), A);
-    engine.enable_group(refused.group).unwrap();
-    engine.enable_group(waiting.group).unwrap();
+    engine.enable_groups([&refused, &waiting]);
     // The refused group stands first in the queue.
     engine.close(blocker.group);
-    assert_eq!(states(&engine, &waiting), [EventState::Active]);
-    assert_eq!(states(&engine, &refused), [EventState::Inactive; 2]);
+    assert_eq!(states(&engine, &waiting.events), [EventState::Active]);
+    assert_eq!(states(&engine, &refused.events), [EventState::Inactive; 2]);
     assert_eq!(engine.fault(refused.events[1]), Ok(Some(BankError::Busy)));
     assert_eq!(engine.read(refused.events[0]), Ok(Count::default()), "the reading says that it never ran");
 }
@@ -157,8 +156,7 @@ fn a_refusal_is_forgotten_once_the_event_counts_or_is_off() {
 fn a_group_that_waits_ages_until_its_leader_is_disabled() {
     with(&group(SCARCE, &[event(1)]), |engine, other| {
         let pair = engine.open(&group(SCARCE, &[event(1), event(1)]), A).unwrap();
-        engine.enable_group(other.group).unwrap();
-        engine.enable_group(pair.group).unwrap();
+        engine.enable_groups([other, &pair]);
         // No call reads them in between.
         engine.host().run_task(1, 10);
         engine.disable(pair.events[0]).unwrap();
@@ -209,8 +207,7 @@ fn a_task_that_leaves_twice_ages_once() {
     engine.host().place(ContextKey::Task(TaskId(1)), Presence::Out);
     let open = || engine.open(&group(SCARCE, &[event(1), event(1)]), A).unwrap();
     let (first, second) = (open(), open());
-    engine.enable_group(first.group).unwrap();
-    engine.enable_group(second.group).unwrap();
+    engine.enable_groups([&first, &second]);
     engine.switch_in(TaskId(1), CpuId(0));
     engine.switch_in(TaskId(1), CpuId(0));
     engine.host().run_task(1, 10);
@@ -253,10 +250,10 @@ fn a_cpu_that_goes_takes_every_slot_along() {
         engine.cpu_offline(CpuId(1));
         assert_eq!(engine.host().leased(), 0, "a dead breakpoint would keep its slot");
         assert_eq!(engine.read(opened.events[1]), Ok(count(4, 4, 4)));
-        assert_eq!(states(&engine, &opened), [EventState::Dead; 2]);
+        assert_eq!(states(&engine, &opened.events), [EventState::Dead; 2]);
         engine.enable_group(opened.group).unwrap();
         engine.cpu_online(CpuId(1));
-        assert_eq!(states(&engine, &opened), [EventState::Dead; 2], "what is dead stays dead");
+        assert_eq!(states(&engine, &opened.events), [EventState::Dead; 2], "what is dead stays dead");
         engine.close(opened.group);
     }
     assert_eq!(engine.census(), Census::default());

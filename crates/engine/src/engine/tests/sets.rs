@@ -1,6 +1,6 @@
 //! System-wide sets and hotplug.
 
-use crate::cpu_mask::CpuMask;
+use super::everywhere;
 use crate::engine::{Census, Overflow, SetError, SetReading, SetRequest};
 use crate::error::{ModifyError, OpenError};
 use crate::pmu::BankError;
@@ -11,13 +11,8 @@ use crate::{ControlError, Count, CpuId, Cred, Engine, Host as _, Nanos, ReadErro
 use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags};
 
-fn mask(cpus: core::ops::Range<u32>) -> CpuMask {
-    cpus.map(CpuId).collect()
-}
-
 fn request(cpus: core::ops::Range<u32>) -> SetRequest {
-    let groups = vec![group(SCARCE, &[event(2)]), group(PLENTY, &[event(3), event(5)])];
-    SetRequest { groups, scope: SetScope::Everything, mask: mask(cpus), absent: Absent::Await }
+    everywhere(vec![group(SCARCE, &[event(2)]), group(PLENTY, &[event(3), event(5)])], cpus)
 }
 
 /// A machine with so many CPUs, and a set that is armed on those of `wanted` that there are.

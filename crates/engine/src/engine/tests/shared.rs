@@ -56,7 +56,7 @@ fn a_task_counts_while_it_is_on_a_cpu() {
             engine.host().run_on(cpu, None, 100);
         }
         assert_eq!(read(&engine, opened.events[0]), count(3 * 70, 70, 70));
-        close_all(&engine, &[&opened]);
+        close_all(&engine, [&opened]);
     }
 }
 
@@ -121,7 +121,7 @@ fn a_cpu_and_the_task_on_it_share_its_counters() {
     engine.host().run_on(0, None, 50);
     assert_eq!(read(&engine, one.events[0]), count(250, 50, 25));
     assert_eq!(read(&engine, pinned.events[0]), count(100, 100, 100));
-    close_all(&engine, &[&pinned, &one, &two]);
+    close_all(&engine, [&pinned, &one, &two]);
 }
 
 #[test]
@@ -144,22 +144,27 @@ fn neither_the_cpu_nor_the_task_starves() {
     assert_eq!(ran.iter().sum::<u64>(), 60, "exactly one at a time: {ran:?}");
     // Half the time is the CPU's, half the task's.
     assert_eq!(ran, [15, 15, 10, 10, 10]);
-    close_all(&engine, &groups.each_ref());
+    close_all(&engine, &groups);
+}
+
+/// How long each group has run after so many ticks, in none of which the task was there.
+fn ran_without_ticks(engine: &Engine<Machine>, groups: &[Opened; 3], ticks: usize) -> [u64; 3] {
+    for _ in 0..ticks {
+        come(engine, 1, CPU);
+        engine.host().run_on(0, Some(1), 1);
+        leave(engine, 1);
+        engine.tick(CPU);
+    }
+    groups.each_ref().map(|opened| read(engine, opened.events[0]).running.0)
 }
 
 #[test]
 fn a_task_that_never_sees_a_tick_takes_turns_too() {
     let engine = machine(1);
     let groups = [open(&engine, task(1), &[1, 1]), open(&engine, task(1), &[1, 1]), open(&engine, task(1), &[1, 1])];
-    for _ in 0..30 {
-        come(&engine, 1, CPU);
-        engine.host().run_on(0, Some(1), 1);
-        leave(&engine, 1);
-        engine.tick(CPU);
-    }
-    let ran = groups.each_ref().map(|opened| read(&engine, opened.events[0]).running.0);
+    let ran = ran_without_ticks(&engine, &groups, 30);
     assert_eq!(ran, [10; 3]);
-    close_all(&engine, &groups.each_ref());
+    close_all(&engine, &groups);
 }
 
 #[test]
@@ -167,15 +172,9 @@ fn a_cpu_does_not_starve_tasks_that_never_see_a_tick() {
     let engine = machine(1);
     let wide = [1, 1];
     let groups = [open(&engine, Target::cpu(CPU), &wide), open(&engine, task(1), &wide), open(&engine, task(1), &wide)];
-    for _ in 0..20 {
-        come(&engine, 1, CPU);
-        engine.host().run_on(0, Some(1), 1);
-        leave(&engine, 1);
-        engine.tick(CPU);
-    }
-    let ran = groups.each_ref().map(|opened| read(&engine, opened.events[0]).running.0);
+    let ran = ran_without_ticks(&engine, &groups, 20);
     assert!(ran.iter().all(|&ran| ran >= 5), "{ran:?}");
-    close_all(&engine, &groups.each_ref());
+    close_all(&engine, &groups);
 }
 
 #[test]
@@ -196,7 +195,7 @@ fn those_who_take_no_part_have_no_turn() {
     assert_eq!(ran, [10, 0, 0, 10]);
     assert!(elsewhere.iter().all(|opened| read(&engine, opened.events[0]) == count(20, 20, 20)));
     elsewhere.iter().for_each(|opened| engine.close(opened.group));
-    close_all(&engine, &groups.each_ref());
+    close_all(&engine, &groups);
 }
 
 #[test]
@@ -217,7 +216,7 @@ fn contexts_on_cores_of_their_own_take_turns_in_step() {
         assert_eq!(who(0), later.iter().map(|opened| on(&engine, opened)).collect::<Vec<_>>());
         assert_eq!(who(0).iter().filter(|&&on| on).count(), 1);
     }
-    close_all(&engine, &on_two.iter().chain(&later).collect::<Vec<_>>());
+    close_all(&engine, on_two.iter().chain(&later));
     assert_eq!(engine.rotate().contexts, 0);
 }
 
@@ -233,7 +232,7 @@ fn a_turn_changes_only_what_differs() {
     assert_eq!(engine.host().programs(), before + 10, "one leaves and one comes, the other stays");
     let ran: u64 = groups.iter().map(|opened| read(&engine, opened.events[0]).running.0).sum();
     assert_eq!(ran, 20);
-    close_all(&engine, &groups.iter().collect::<Vec<_>>());
+    close_all(&engine, &groups);
 }
 
 #[test]
@@ -261,7 +260,7 @@ fn a_context_that_a_host_keeps_serves_until_the_task_ends() {
         engine.host().place(ContextKey::Task(TaskId(1)), Presence::Out);
         engine.switch(CPU, Some(&kept), None);
         assert_eq!(read(&engine, opened.events[0]).value, 7);
-        close_all(&engine, &[&opened]);
+        close_all(&engine, [&opened]);
     }
     // A child has its own from its birth.
     let child = engine.task(TaskId(2));
@@ -276,7 +275,7 @@ fn a_context_that_a_host_keeps_serves_until_the_task_ends() {
     assert_eq!(read(&engine, root.events[0]).value, 7);
     engine.task_exit(TaskId(1));
     engine.switch(CPU, Some(&kept), None);
-    close_all(&engine, &[&root]);
+    close_all(&engine, [&root]);
     let left = engine.registry.with(|registry| (registry.tasks.len(), registry.contexts.len()));
     assert_eq!(left, (0, 0), "the engine keeps nothing of tasks that have ended");
 }
@@ -303,7 +302,7 @@ fn clones_go_on_with_a_running_counter() {
     engine.task_exit(TaskId(2));
     let tallies = engine.read_family(engine.registry_family(root.events[0])).unwrap();
     assert_eq!((tallies[1].retired, tallies[1].total), (count(400, 40, 40), count(700, 70, 70)));
-    close_all(&engine, &[&root]);
+    close_all(&engine, [&root]);
 }
 
 #[test]
@@ -319,7 +318,7 @@ fn a_refused_hand_over_loses_nothing() {
     engine.host().run_on(0, Some(2), 4);
     engine.switch(CPU, Some(&child), None);
     assert_eq!(read(&engine, root.events[0]), count(7, 7, 7));
-    close_all(&engine, &[&root]);
+    close_all(&engine, [&root]);
 }
 
 #[test]
@@ -349,7 +348,7 @@ fn a_clone_that_loses_its_turn_as_it_comes_loses_no_count() {
             assert_eq!(count.value, rate * count.running.0, "{refused}: {count:?}");
             assert!(count.running.0 > 20 || refused > 0);
         }
-        close_all(&engine, &[&roots[0], &roots[1], &roots[2], &of_cpu]);
+        close_all(&engine, [&roots[0], &roots[1], &roots[2], &of_cpu]);
     }
 }
 
@@ -363,12 +362,12 @@ fn a_running_task_may_be_given_events_and_lose_them() {
     let second = open(&engine, task(1), &[2]);
     engine.host().run_on(0, Some(1), 3);
     assert_eq!([&first, &second].map(|opened| read(&engine, opened.events[0])), [count(6, 6, 6), count(6, 3, 3)]);
-    close_all(&engine, &[&first, &second]);
+    close_all(&engine, [&first, &second]);
     // The same task, anew, without having been switched.
     let third = open(&engine, task(1), &[5]);
     engine.host().run_on(0, Some(1), 2);
     assert_eq!(read(&engine, third.events[0]), count(10, 2, 2));
-    close_all(&engine, &[&third]);
+    close_all(&engine, [&third]);
 }
 
 #[test]
@@ -386,7 +385,7 @@ fn a_task_moves_from_cpu_to_cpu_with_all_its_events() {
     }
     assert_eq!(read(&engine, software.events[0]), count(350, 50, 50));
     assert_eq!(engine.read_group(mixed.group).unwrap(), [Ok(count(50, 50, 50)), Ok(count(100, 50, 50))]);
-    close_all(&engine, &[&software, &mixed]);
+    close_all(&engine, [&software, &mixed]);
 }
 
 #[test]
@@ -402,7 +401,7 @@ fn a_constrained_event_moves_others_aside() {
     assert_eq!(engine.lease(anywhere.events[0]).unwrap().1.slot.0, 1);
     assert_eq!(read(&engine, only.events[0]), count(20, 4, 4));
     assert_eq!(read(&engine, anywhere.events[0]), count(24, 8, 8), "no count is lost on the way");
-    close_all(&engine, &[&anywhere, &only]);
+    close_all(&engine, [&anywhere, &only]);
 }
 
 #[test]
@@ -420,11 +419,10 @@ fn a_pinned_event_of_a_task_takes_a_flexible_one_of_the_cpu_off() {
     // One that can't be had is in error, though its task is away most of the time.
     let both = engine.open(&group(SCARCE, &[flagged(1, AttrFlags::PINNED); 1]), Target::cpu(CPU)).unwrap();
     let other = engine.open(&group(SCARCE, &[flagged(1, AttrFlags::PINNED); 1]), Target::cpu(CPU)).unwrap();
-    engine.enable_group(both.group).unwrap();
-    engine.enable_group(other.group).unwrap();
+    engine.enable_groups([&both, &other]);
     come(&engine, 1, CPU);
     assert_eq!(engine.read(pinned.events[0]), Err(ReadError::Error(BankError::Unscheduled)));
-    close_all(&engine, &[&wide, &pinned, &both, &other]);
+    close_all(&engine, [&wide, &pinned, &both, &other]);
 }
 
 #[test]
@@ -443,7 +441,7 @@ fn a_pinned_group_fails_as_one_and_comes_back_as_one() {
     engine.close(one.group);
     engine.enable(two.events[0]).unwrap();
     assert_eq!(states(), [EventState::Active; 2]);
-    close_all(&engine, &[&two]);
+    close_all(&engine, [&two]);
 }
 
 #[test]
@@ -458,7 +456,7 @@ fn a_narrow_counter_that_interrupts_loses_no_wrap() {
     assert_eq!(read(&engine, opened.events[0]).value, 9 << 31);
     engine.counters_interrupted(CPU);
     assert_eq!(read(&engine, opened.events[0]).value, 9 << 31, "an interrupt for nothing counts nothing");
-    close_all(&engine, &[&opened]);
+    close_all(&engine, [&opened]);
 }
 
 #[test]
@@ -478,7 +476,7 @@ fn a_cpu_that_goes_leaves_its_task_whole() {
     let again = open(&engine, Target::cpu(CPU), &[1]);
     engine.host().run_on(0, None, 5);
     assert_eq!(read(&engine, again.events[0]), count(5, 5, 5));
-    close_all(&engine, &[&own, &of_task, &again]);
+    close_all(&engine, [&own, &of_task, &again]);
 }
 
 /// Plays the other CPUs, which answer their IPIs late, twice, and for nothing.
@@ -528,7 +526,7 @@ fn what_is_out_of_reach_is_done_by_a_remote_call() {
         engine.host().run_on(1, Some(2), 2);
         assert_eq!(read(&engine, later.events[0]).value, 6);
         assert!(engine.host().rung().contains(&CpuId(1)));
-        close_all(&engine, &[&here, &there, &of_cpu, &later]);
+        close_all(&engine, [&here, &there, &of_cpu, &later]);
     });
 }
 
@@ -555,6 +553,6 @@ fn a_call_to_a_task_that_has_left_follows_it() {
             }
             stop.store(true, SeqCst);
         });
-        close_all(&engine, &[&opened]);
+        close_all(&engine, [&opened]);
     });
 }

@@ -2,10 +2,11 @@
 //!
 //! Every lock of the machine checks its rank, and every call of the host checks what is held: see [`crate::testing::locks`].
 
+use super::everywhere;
 use crate::engine::{Census, Exec, SetRequest};
 use crate::inherit::Attribution;
 use crate::lock::Rank;
-use crate::system_wide::{Absent, SetScope};
+use crate::system_wide::SetScope;
 use crate::target::{ContextKey, Filter, Presence};
 use crate::testing::locks::{self, CheckedLock};
 use crate::testing::{KERNEL, Machine, PLENTY, SCARCE, event, flagged, group};
@@ -133,8 +134,7 @@ fn step(engine: &Engine<Machine>, shared: &Shared, rng: &mut Rng) {
                 _ => SetScope::Everything,
             };
             let groups = vec![group(SCARCE, &[event(1)]), group(PLENTY, &[event(1), event(2)])];
-            let mask = (0..CPUS as u32 + 1).map(CpuId).collect();
-            let request = SetRequest { groups, scope, mask, absent: Absent::Await };
+            let request = SetRequest { scope, ..everywhere(groups, 0..CPUS as u32 + 1) };
             if let Ok(set) = engine.open_set(request) {
                 shared.sets.lock().unwrap().push(set);
             }

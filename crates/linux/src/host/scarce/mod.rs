@@ -13,6 +13,7 @@ mod slots;
 
 pub(super) use slots::ScarceSlots;
 
+use super::LinuxHost;
 use super::models::caps_by_slots;
 use crate::capacity::{EventCapacity, ProbedCapacity};
 use capacity_model::CapacityModel;
@@ -108,26 +109,32 @@ impl Default for ScarcePmus {
 }
 
 impl ScarcePmus {
-    /// The PMU of a type of the kernel; `None` where there are too many.
-    pub(super) fn of(&self, kind: EventType, reach: Reach) -> Option<PmuId> {
-        let make = || Box::new(ScarcePmu { kind, reach, capacity: CapacityModel::default() });
-        let index = self.0.iter().position(|cell| cell.get_or_init(make).kind == kind)?;
-        u16::try_from(FIRST + index).ok().map(PmuId)
-    }
-
     pub(super) fn get(&self, pmu: PmuId) -> Option<&ScarcePmu> {
         self.0.get(usize::from(pmu.0).checked_sub(FIRST)?)?.get().map(|pmu| &**pmu)
     }
+}
 
-    pub(super) fn learn(&self, pmu: PmuId, events: &[Attr], found: &ProbedCapacity) {
-        if let Some(pmu) = self.get(pmu) {
+impl LinuxHost {
+    /// The PMU through which the engine hands out the counters of a PMU of the kernel, by that one's type; `None` where
+    /// the machine has more PMUs than can be followed. Its events need a slot to count: see
+    /// [`LinuxHost::learn_capacity`] for how many there are, and [`pmux_engine::Engine::rotate`] for turns.
+    pub fn scarce_pmu(&self, kind: EventType, reach: Reach) -> Option<PmuId> {
+        let make = || Box::new(ScarcePmu { kind, reach, capacity: CapacityModel::default() });
+        let index = self.shared.scarce.0.iter().position(|cell| cell.get_or_init(make).kind == kind)?;
+        u16::try_from(FIRST + index).ok().map(PmuId)
+    }
+
+    /// Brings what was found of a scarce PMU by trying these events, as [`capacity_key`]s: all that were tried before among
+    /// them.
+    pub fn learn_capacity(&self, pmu: PmuId, events: &[Attr], found: &ProbedCapacity) {
+        if let Some(pmu) = self.shared.scarce.get(pmu) {
             pmu.capacity.learn(events, found);
         }
     }
 
-    /// The events that were tried of a PMU, as questions.
-    pub(super) fn now(&self, pmu: PmuId) -> Option<CapacitySnapshot> {
-        Some(self.get(pmu)?.capacity.now())
+    /// What is known of a scarce PMU now.
+    pub fn capacity(&self, pmu: PmuId) -> Option<CapacitySnapshot> {
+        Some(self.shared.scarce.get(pmu)?.capacity.now())
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) use cached::CachedSlots;
 use super::kernel_slots::has_output;
 use super::models::clock_of;
 use super::opener::{EventOpener, bytes_of};
-use super::{KERNEL, Switch, put};
+use super::{KERNEL, LinuxHost, Switch, put};
 use crate::filter::filter_of;
 use crate::shared::client::{AskError, Service, SocketPath};
 use crate::shared::wire::{Context, GROUP_EVENTS, Narrowing, Open, OptIn, RefusalKind, Totals};
@@ -40,21 +40,41 @@ pub(super) struct Sharing {
     alone: OnceLock<()>,
 }
 
-impl Sharing {
-    pub(super) fn with(&self, service: Arc<Service>) -> Result<(), Arc<Service>> {
-        if self.found.set(Some(Arc::clone(&service))).is_ok() { Ok(()) } else { Err(service) }
+impl LinuxHost {
+    /// From now on asks this service for what it can share, instead of the kernel.
+    ///
+    /// # Errors
+    /// The service comes back where one is asked already: that is for all time.
+    pub fn share_with(&self, service: Arc<Service>) -> Result<(), Arc<Service>> {
+        let is_first = self.shared.sharing.found.set(Some(Arc::clone(&service))).is_ok();
+        if is_first { Ok(()) } else { Err(service) }
     }
 
-    pub(super) fn if_possible(&self, place: SocketPath, patience: Duration) {
+    /// Looks for a service here when there is something to share for the first time, with so much patience; where there is
+    /// none, the kernel is asked for ever.
+    pub fn share_if_possible(&self, place: SocketPath, patience: Duration) {
         // A host that has looked already has found a service or not.
-        let _ = self.looks.set((place, patience));
+        let _ = self.shared.sharing.looks.set((place, patience));
     }
 
-    pub(super) fn is_all_there_is(&self) {
-        let _ = self.alone.set(());
+    /// From now on the service is asked also for what is otherwise better opened directly: the kernel opens nothing.
+    pub fn share_all(&self) {
+        let _ = self.shared.sharing.alone.set(());
     }
 
-    pub(super) fn found(&self) -> Option<&Arc<Service>> {
+    /// The service that is asked, if one has been found.
+    pub fn service(&self) -> Option<&Arc<Service>> {
+        self.shared.sharing.found()
+    }
+
+    /// The service that is asked, looked for now where none has been asked yet.
+    pub fn find_service(&self) -> Option<&Arc<Service>> {
+        self.shared.sharing.find()
+    }
+}
+
+impl Sharing {
+    fn found(&self) -> Option<&Arc<Service>> {
         self.found.get()?.as_ref()
     }
 
@@ -64,7 +84,7 @@ impl Sharing {
     }
 
     /// Looks for the service, once.
-    pub(super) fn find(&self) -> Option<&Arc<Service>> {
+    fn find(&self) -> Option<&Arc<Service>> {
         let look = || {
             let (place, patience) = self.looks.get()?;
             Service::connect(place.clone(), *patience).ok().map(Arc::new)

@@ -28,16 +28,17 @@ pub use per_thread::{EnableTime, PerThreadEvents, PerThreadReport};
 pub(super) use slots::WatchSlots;
 
 use super::debug_registers::claim;
-use super::lock;
 use super::models::caps_by_slots;
 use super::opener::EventFile;
+use super::{LinuxHost, lock};
 use crate::bpf::Program;
+use crate::sys::Errno;
 use pmux_abi::attr::{Attr, EventType, breakpoint};
 use pmux_engine::pmu::{
-    Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
+    Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
 };
 use pmux_engine::target::ContextKey;
-use pmux_engine::{Cred, PmuId, TaskId};
+use pmux_engine::{CpuId, Cred, PmuId, TaskId};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -167,9 +168,21 @@ impl PmuModel for WatchPmu {
 pub(super) struct WatchPmus([OnceLock<Box<WatchPmu>>; MOST_PMUS]);
 
 impl WatchPmus {
-    /// One that isn't taken; `None` where all are taken.
-    pub(super) fn take(&self, registers: Registers) -> Option<PmuId> {
-        let index = self.0.iter().position(|cell| {
+    pub(super) fn get(&self, pmu: PmuId) -> Option<&WatchPmu> {
+        self.0.get(usize::from(pmu.0).checked_sub(FIRST)?)?.get().map(|pmu| &**pmu)
+    }
+
+    pub(super) const fn has(pmu: PmuId) -> bool {
+        let number = pmu.0 as usize;
+        number >= FIRST && number < BEHIND
+    }
+}
+
+impl LinuxHost {
+    /// A PMU for breakpoints that write into the rings of ring owners; `None` where there are too many. It is given back with
+    /// [`LinuxHost::close_watch`].
+    pub fn open_watch(&self, registers: Registers) -> Option<PmuId> {
+        let index = self.shared.watching.0.iter().position(|cell| {
             let pmu = cell.get_or_init(Box::default);
             let mut taken = lock(&pmu.registers);
             let free = taken.is_none();
@@ -186,8 +199,9 @@ impl WatchPmus {
         u16::try_from(FIRST + index).ok().map(PmuId)
     }
 
-    pub(super) fn give_back(&self, pmu: PmuId) {
-        if let Some(pmu) = self.get(pmu) {
+    /// Gives the number of a watch back. All of its events must be closed.
+    pub fn close_watch(&self, watch: PmuId) {
+        if let Some(pmu) = self.shared.watching.get(watch) {
             let ring_owners = std::mem::take(&mut *lock(&pmu.ring_owners));
             let program = lock(&pmu.program).take();
             // Closing is a system call: not under the lock.
@@ -196,36 +210,49 @@ impl WatchPmus {
         }
     }
 
-    pub(super) fn get(&self, pmu: PmuId) -> Option<&WatchPmu> {
-        self.0.get(usize::from(pmu.0).checked_sub(FIRST)?)?.get().map(|pmu| &**pmu)
+    /// Calls `open`, in which a task stands for all of these threads in what is opened of a watch that keeps its registers: a slot
+    /// is an event on each of them. [`PerThreadEvents::report`] says what came of it.
+    ///
+    /// What is opened of this watch by others meanwhile must be on other tasks.
+    pub fn open_per_thread<R>(
+        &self,
+        watch: PmuId,
+        task: TaskId,
+        per_thread: &Arc<PerThreadEvents>,
+        open: impl FnOnce() -> R,
+    ) -> R {
+        let set = |per_thread| {
+            if let Some(pmu) = self.shared.watching.get(watch) {
+                *lock(&pmu.per_thread) = per_thread;
+            }
+        };
+        set(Some((task, Arc::clone(per_thread))));
+        let result = open();
+        set(None);
+        result
     }
 
-    pub(super) const fn has(pmu: PmuId) -> bool {
-        let number = pmu.0 as usize;
-        number >= FIRST && number < BEHIND
-    }
-
-    pub(super) fn set_per_thread(&self, pmu: PmuId, per_thread: Option<(TaskId, Arc<PerThreadEvents>)>) {
-        if let Some(pmu) = self.get(pmu) {
-            *lock(&pmu.per_thread) = per_thread;
-        }
-    }
-
-    /// From now on this runs at each hit of what is opened of a PMU.
-    pub(super) fn set_program(&self, pmu: PmuId, program: Option<Arc<Program>>) {
-        if let Some(pmu) = self.get(pmu) {
+    /// From now on a program runs at each hit of what is opened of a watch and samples: see [`crate::bpf`].
+    pub fn set_program(&self, watch: PmuId, program: Option<Arc<Program>>) {
+        if let Some(pmu) = self.shared.watching.get(watch) {
             let before = std::mem::replace(&mut *lock(&pmu.program), program);
             drop(before);
         }
     }
 
-    /// From now on what is opened of a PMU on a CPU writes into the ring of this event.
-    pub(super) fn set_ring_owner(&self, pmu: PmuId, cpu: u32, ring_owner: Arc<EventFile>) {
-        if let Some(pmu) = self.get(pmu) {
+    /// From now on what is opened of a watch on a CPU writes into the ring of this event, which must be of the same CPU and
+    /// mapped. On a task, an event is opened for each CPU that has a ring owner then.
+    ///
+    /// # Errors
+    /// `EBADF` where the event has no output.
+    pub fn set_ring_owner(&self, watch: PmuId, cpu: CpuId, ring_owner: (ContextKey, Lease)) -> Result<(), Errno> {
+        let ring_owner = self.output(ring_owner)?;
+        if let Some(pmu) = self.shared.watching.get(watch) {
             let mut ring_owners = lock(&pmu.ring_owners);
-            let others = ring_owners.iter().filter(|(of, _)| *of != cpu).cloned();
-            *ring_owners = Arc::new(others.chain([(cpu, ring_owner)]).collect());
+            let others = ring_owners.iter().filter(|(of, _)| *of != cpu.0).cloned();
+            *ring_owners = Arc::new(others.chain([(cpu.0, ring_owner)]).collect());
         }
+        Ok(())
     }
 }
 
@@ -239,17 +266,18 @@ mod tests {
 
     #[test]
     fn a_number_comes_back_with_other_registers() {
-        let pmus = WatchPmus::default();
-        let kept = pmus.take(Registers::Kept).unwrap();
-        let turns = pmus.take(Registers::Separate { execute: 6, data: 4 }).unwrap();
+        let host = LinuxHost::new();
+        let pmus = &host.shared.watching;
+        let kept = host.open_watch(Registers::Kept).unwrap();
+        let turns = host.open_watch(Registers::Separate { execute: 6, data: 4 }).unwrap();
         assert_ne!(kept, turns);
         assert_eq!(pmus.get(kept).unwrap().caps().slots, Slots::Plenty);
         let model = pmus.get(turns).unwrap();
         assert_eq!(model.caps().slots, Slots::Scarce(10));
         assert_eq!(model.parse(turns, &attr(breakpoint::X)).unwrap().allowed, SlotMask(0b11_1111));
         assert_eq!(model.parse(turns, &attr(breakpoint::W)).unwrap().allowed, SlotMask(0b11_1100_0000));
-        pmus.give_back(kept);
-        assert_eq!(pmus.take(Registers::Shared(4)), Some(kept));
+        host.close_watch(kept);
+        assert_eq!(host.open_watch(Registers::Shared(4)), Some(kept));
         let model = pmus.get(kept).unwrap();
         assert_eq!(model.caps().slots, Slots::Scarce(4));
         assert_eq!(model.parse(kept, &attr(breakpoint::W)).unwrap().claim, None, "its slots take turns");
@@ -257,9 +285,9 @@ mod tests {
 
     #[test]
     fn other_events_are_no_business_of_theirs() {
-        let pmus = WatchPmus::default();
-        let pmu = pmus.take(Registers::Kept).unwrap();
-        let model = pmus.get(pmu).unwrap();
+        let host = LinuxHost::new();
+        let pmu = host.open_watch(Registers::Kept).unwrap();
+        let model = host.shared.watching.get(pmu).unwrap();
         assert_eq!(model.parse(pmu, &Attr::default()), Err(ParseError::NoSuchEvent));
     }
 }

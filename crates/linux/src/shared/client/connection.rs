@@ -6,6 +6,7 @@
 //! connection is dropped, and with it everything that the service keeps for it.
 
 use super::error::{Away, ConnectError};
+use crate::procfs::own_namespace;
 use crate::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use crate::shared::page::Page;
 use crate::shared::wire::{
@@ -65,7 +66,8 @@ impl Connection {
             oldest_version: OLDEST_VERSION,
             newest_version: NEWEST_VERSION,
             name: cut(name, NAME_BYTES),
-            pid_namespace: pid_namespace(),
+            // 0 where it isn't known.
+            pid_namespace: own_namespace("pid").unwrap_or(0),
         };
         let (buffer, welcome) = (PacketBuffer::new(), Welcome::default());
         let mut new = Self { channel, buffer, number: 0, welcome, page: None };
@@ -183,10 +185,4 @@ impl Connection {
 fn cut(text: &str, bytes: usize) -> String {
     let end = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     text.get(..end.unwrap_or_default()).unwrap_or_default().to_owned()
-}
-
-/// The namespace in which this process's numbers of tasks have their meaning; 0 where it isn't known.
-fn pid_namespace() -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    std::fs::metadata("/proc/self/ns/pid").map_or(0, |seen| seen.ino())
 }

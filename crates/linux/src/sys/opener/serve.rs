@@ -6,12 +6,13 @@
 //! but for what an order brings.
 
 use std::mem;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::ptr;
 
 use super::{CGROUP_FILE, GROUP_FILE, OpenerOp, OpenerOrder, OpenerReply};
 use crate::sys::process::die_with_parent;
-use crate::sys::{Errno, check, message_of};
+use crate::sys::socket::pair;
+use crate::sys::{Errno, check, message_of, send_packet};
 
 const SOCKET: RawFd = 0;
 /// Words of a control message with two descriptors.
@@ -63,11 +64,8 @@ pub(super) fn nursery(socket: RawFd) -> ! {
 
 /// Forks an opener; answers its number, and its socket and pidfd.
 fn fork_opener() -> Result<(i32, [RawFd; 2]), Errno> {
-    let mut ends = [-1; 2];
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
-    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
-    let [ours, theirs] = ends;
+    let (ours, theirs) = pair(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC)?;
+    let (ours, theirs) = (ours.into_raw_fd(), theirs.into_raw_fd());
     // The system call itself: the C library would run handlers and take locks, and this may be the child of a threaded process.
     // SAFETY: (1) Without CLONE_VM this is a fork: the child has a copy of the memory and of the stack. (2) It runs `opener` only.
     let pid = unsafe {
@@ -316,30 +314,16 @@ fn receive(order: &mut OpenerOrder) -> Option<[RawFd; 2]> {
     Some(fds)
 }
 
-/// Sends a reply with the descriptors that are not -1.
+/// Sends a reply with the descriptors before the first -1.
 fn send(reply: &OpenerReply, fds: &[RawFd; 2]) {
-    let mut control = [0_u64; CONTROL_WORDS];
-    let mut part = libc::iovec { iov_base: ptr::from_ref(reply).cast_mut().cast(), iov_len: size_of::<OpenerReply>() };
-    let mut message = message_of(&mut part);
-    let count = fds.iter().filter(|&&fd| fd >= 0).count();
-    if count > 0 {
-        let bytes = (count * size_of::<RawFd>()) as libc::c_uint;
-        message.msg_control = control.as_mut_ptr().cast();
-        // SAFETY: (1) The call only computes. (2) `control` has room for two descriptors, aligned for a header.
-        unsafe {
-            message.msg_controllen = libc::CMSG_SPACE(bytes) as _;
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(bytes) as _;
-            let data: *mut RawFd = libc::CMSG_DATA(header).cast();
-            for (at, &fd) in fds.iter().filter(|&&fd| fd >= 0).enumerate() {
-                data.add(at).write_unaligned(fd);
-            }
-        }
-    }
-    // SAFETY: (1) `message` points to memory that outlives the call. Where nothing listens any more, the next receive says so.
-    unsafe { libc::sendmsg(SOCKET, &raw const message, libc::MSG_NOSIGNAL) };
+    let count = fds.iter().take_while(|&&fd| fd >= 0).count();
+    // SAFETY: (1) The socket and the descriptors are open until the reply is sent. In the place of a missing one stands the socket, which
+    // is not passed on.
+    let (socket, files) =
+        unsafe { (BorrowedFd::borrow_raw(SOCKET), fds.map(|fd| BorrowedFd::borrow_raw(fd.max(SOCKET)))) };
+    let bytes = [reply.errno, reply.pid].map(i32::to_ne_bytes);
+    // Where nothing listens any more, the next receive says so.
+    let _ = send_packet(socket, bytes.as_flattened(), files.get(..count).unwrap_or_default());
 }
 
 fn close(fd: RawFd) {

@@ -3,50 +3,20 @@
 //! **Invariant:** a message comes whole or not at all, and no descriptor that came along is lost.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
 
 use super::Message;
-use crate::sys::{Errno, check_size, message_of, uninterrupted};
+use crate::sys::{Errno, check_size, message_of, send_packet, uninterrupted};
 
 /// Room for one descriptor beside a message, aligned as its header.
 #[repr(C, align(8))]
 struct ControlBuffer([u8; 64]);
 
-const FD_BYTES: libc::c_uint = size_of::<RawFd>() as libc::c_uint;
-
-/// Sends a message, and a descriptor with it.
+/// Sends a message, and a descriptor with it. Allocates nothing.
 ///
 /// Errors: `EPIPE` where the other end has gone; `ETOOMANYREFS`.
 pub(crate) fn send(socket: BorrowedFd<'_>, message: &Message, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
-    let mut part = libc::iovec {
-        // The call only reads it.
-        iov_base: ptr::from_ref(message).cast_mut().cast(),
-        iov_len: size_of::<Message>(),
-    };
-    let mut control = ControlBuffer([0; 64]);
-    let mut header = message_of(&mut part);
-    if let Some(fd) = fd {
-        header.msg_control = control.0.as_mut_ptr().cast();
-        // SAFETY: (1) Both only calculate.
-        let (space, len) = unsafe { (libc::CMSG_SPACE(FD_BYTES), libc::CMSG_LEN(FD_BYTES)) };
-        header.msg_controllen = space as _;
-        // SAFETY: (1) `control` is aligned and has more bytes than a header with one descriptor needs, so both places that
-        // the macros answer are in it.
-        unsafe {
-            let first = libc::CMSG_FIRSTHDR(&raw const header);
-            (*first).cmsg_level = libc::SOL_SOCKET;
-            (*first).cmsg_type = libc::SCM_RIGHTS;
-            (*first).cmsg_len = len as _;
-            libc::CMSG_DATA(first).cast::<RawFd>().write_unaligned(fd.as_raw_fd());
-        }
-    }
-    let sent = uninterrupted(|| {
-        // SAFETY: (1) The header points to one part, the message, and to a control buffer that is filled as far as it says. (2) The
-        // borrows keep both descriptors open. No signal if the other end has gone.
-        check_size(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) })
-    })?;
     // So few bytes go into a socket at once, or not at all.
-    if sent == size_of::<Message>() { Ok(()) } else { Err(Errno::EPIPE) }
+    send_packet(socket, message.map(u64::to_ne_bytes).as_flattened(), fd.as_slice())
 }
 
 pub(crate) enum WorkerPacket {

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** what it says of counts is true, unless a test wants lies.
 
-use pmux_abi::attr::Attr;
+use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
 use pmux_engine::target::Opened as Group;
 use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, EventState, GroupSpec, Target};
@@ -44,45 +44,57 @@ pub(crate) struct FakeBehavior {
     pub(crate) is_silent: bool,
 }
 
-enum Command {
-    Move,
-    Refresh,
-    Stop,
-    Census,
+/// An engine for all CPUs.
+pub(crate) fn engine() -> LinuxEngine {
+    LinuxHost::engine(pmux_linux::cpus::Cpus::system().online().unwrap().iter())
+}
+
+/// A software event, in user mode.
+pub(crate) fn software(config: u64) -> Attr {
+    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::DISABLED;
+    Attr { kind: EventType::SOFTWARE, config, flags, ..Attr::default() }
+}
+
+/// One for each page that is touched for the first time.
+pub(crate) fn faults() -> Attr {
+    software(sw::PAGE_FAULTS)
 }
 
 pub(crate) struct Fake {
-    commands: Sender<Command>,
+    /// What is to be done, or the end.
+    orders: Sender<Option<fn(&mut Server)>>,
     answers: Receiver<(usize, u64)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Fake {
     pub(crate) fn start(path: &Path, behavior: FakeBehavior) -> Self {
-        let (commands, to_do) = channel();
+        let (orders, to_do) = channel();
         let (done, answers) = channel();
         let listener = Listener::bind(path, 0o600).unwrap();
         let thread = std::thread::spawn(move || {
             Server::new(behavior).run(&listener, &to_do, &done);
         });
-        Self { commands, answers, thread: Some(thread) }
+        Self { orders, answers, thread: Some(thread) }
     }
 
     /// Lets other files tell of all that is open.
     pub(crate) fn move_all(&self) {
-        self.commands.send(Command::Move).unwrap();
-        self.answers.recv().unwrap();
+        self.order(Server::move_all);
     }
 
     /// Lets the page say what is counted now.
     pub(crate) fn refresh(&self) {
-        self.commands.send(Command::Refresh).unwrap();
-        self.answers.recv().unwrap();
+        self.order(Server::refresh);
     }
 
     /// How many events are open, and how many requests there were.
     pub(crate) fn census(&self) -> (usize, u64) {
-        self.commands.send(Command::Census).unwrap();
+        self.order(|_| ())
+    }
+
+    fn order(&self, order: fn(&mut Server)) -> (usize, u64) {
+        self.orders.send(Some(order)).unwrap();
         self.answers.recv().unwrap()
     }
 
@@ -92,7 +104,7 @@ impl Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        let _ = self.commands.send(Command::Stop);
+        let _ = self.orders.send(None);
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -136,13 +148,12 @@ fn totals(count: pmux_engine::Count) -> Totals {
 
 impl Server {
     fn new(behavior: FakeBehavior) -> Self {
-        let online = pmux_linux::cpus::Cpus::system().online().unwrap();
-        let engine = LinuxHost::engine(online.iter());
+        let engine = engine();
         engine.host().let_files_be_passed();
         Self { engine, behavior, clients: Vec::new(), next_handle: 1000, requests: 0 }
     }
 
-    fn run(mut self, listener: &Listener, to_do: &Receiver<Command>, done: &Sender<(usize, u64)>) {
+    fn run(mut self, listener: &Listener, to_do: &Receiver<Option<fn(&mut Self)>>, done: &Sender<(usize, u64)>) {
         let mut buffer = PacketBuffer::new();
         let poll = Poll::new().unwrap();
         poll.add(listener, Token(0), Interest::Read).unwrap();
@@ -150,25 +161,12 @@ impl Server {
             // The thread that gives orders waits a moment for them to be heard.
             poll.wait(Some(Duration::from_millis(1)), |_| ()).unwrap();
             match to_do.try_recv() {
-                Ok(Command::Move) => {
-                    self.move_all();
-                    done.send((0, 0)).unwrap();
-                }
-                Ok(Command::Refresh) => {
-                    let mut clients = std::mem::take(&mut self.clients);
-                    for client in &mut clients {
-                        for served in client.groups.values() {
-                            self.show(client.page.as_mut(), served);
-                        }
-                    }
-                    self.clients = clients;
-                    done.send((0, 0)).unwrap();
-                }
-                Ok(Command::Census) => {
+                Ok(Some(order)) => {
+                    order(&mut self);
                     let groups = self.clients.iter().flat_map(|client| client.groups.values());
                     done.send((groups.map(|group| group.on.len()).sum(), self.requests)).unwrap();
                 }
-                Ok(Command::Stop) => return,
+                Ok(None) => return,
                 Err(_) => {}
             }
             while let Some(channel) = listener.accept().unwrap() {
@@ -349,16 +347,9 @@ impl Server {
         }
     }
 
-    fn find(client: &mut Client, handle: Handle) -> Option<(&mut Served, usize)> {
-        let served = client.groups.values_mut().find(|served| served.place_of(handle).is_some())?;
-        let index = served.place_of(handle)?;
-        Some((served, index))
-    }
-
     fn control(&mut self, client: &mut Client, handle: Handle, op: &EventOp) -> Reply {
-        let mut page = client.page.take();
-        let Some((served, index)) = Self::find(client, handle) else {
-            client.page = page;
+        let mut groups = client.groups.values_mut();
+        let Some((index, served)) = groups.find_map(|served| Some((served.place_of(handle)?, served))) else {
             return Reply::Refused(Refusal::new(RefusalKind::Request, 0, Errno::EBADF.raw(), "no such event"));
         };
         let event = served.group.events[index];
@@ -376,8 +367,7 @@ impl Server {
             }
             other => panic!("{other:?} was never asked for"),
         };
-        self.show(page.as_mut(), served);
-        client.page = page;
+        self.show(client.page.as_mut(), served);
         match done {
             Ok(()) => Reply::Done,
             Err(errno) => Reply::Refused(Refusal::new(RefusalKind::Kernel, 0, errno, "refused")),
@@ -390,10 +380,19 @@ impl Server {
         Ok(TimedTotals { totals: self.counted(served, index)?, time_ns: monotonic_ns() })
     }
 
+    fn refresh(&mut self) {
+        let mut clients = std::mem::take(&mut self.clients);
+        for client in &mut clients {
+            for served in client.groups.values() {
+                self.show(client.page.as_mut(), served);
+            }
+        }
+        self.clients = clients;
+    }
+
     fn move_all(&mut self) {
         let mut clients = std::mem::take(&mut self.clients);
         for client in &mut clients {
-            let mut page = client.page.take();
             let mut moved = Vec::new();
             for served in client.groups.values_mut() {
                 for index in 0..served.on.len() {
@@ -407,10 +406,9 @@ impl Server {
                         assert_ne!(self.engine.state(event).unwrap(), EventState::Error);
                     }
                 }
-                self.show(page.as_mut(), served);
+                self.show(client.page.as_mut(), served);
                 moved.push(Handle(served.first));
             }
-            client.page = page;
             let notice = encode_reply(0, &Reply::Notice(Notice::Moved { handles: moved })).unwrap();
             client.channel.send(&notice, &[]).unwrap();
         }

@@ -73,8 +73,8 @@ enum At {
 
 #[derive(Default)]
 pub(super) struct Unwinding {
-    machine: Option<Machine>,
-    is_asked: bool,
+    /// `None` until it is asked for.
+    machine: Option<Option<Machine>>,
     modules: HashMap<ModuleId, ModuleTables>,
     trampolines: HashMap<(ModuleId, u64), bool>,
     placed: u64,
@@ -114,10 +114,8 @@ impl Unwinding {
             // A thread of the kernel, or one that ends.
             _ => return,
         }
-        if !std::mem::replace(&mut self.is_asked, true) {
-            self.machine = Machine::of(profile.about.architecture.as_deref());
-        }
-        let Some(machine) = &self.machine else { return self.unknown_machine += 1 };
+        let machine = self.machine.get_or_insert_with(|| Machine::of(profile.about.architecture.as_deref()));
+        let Some(machine) = machine else { return self.unknown_machine += 1 };
         let Some((registers, ip, sp)) = machine.registers(&regs, mask) else { return };
         self.chains += 1;
         let stack = Stack { start: sp, bytes: piece.copied(), is_passed: false };
@@ -170,7 +168,7 @@ impl Unwinding {
                 }
             };
             let before = registers.sp();
-            let Some(machine) = &mut self.machine else { return End::Lost };
+            let Some(Some(machine)) = &mut self.machine else { return End::Lost };
             let next = machine.step(place, &mut registers, &mut stack);
             match next {
                 Ok(None | Some(0)) | Err(framehop::Error::ReturnAddressIsNull) => return End::Whole,
@@ -213,7 +211,7 @@ impl Unwinding {
         if self.table_bytes.saturating_add(frames.bytes()) > MOST_TABLE_BYTES {
             return bare(Some(Missing::Unreadable("there are more tables than have room".to_owned())));
         }
-        let Some(machine) = &mut self.machine else { return bare(None) };
+        let Some(Some(machine)) = &mut self.machine else { return bare(None) };
         self.table_bytes += frames.bytes();
         self.placed += 1;
         let base = self.placed * ROOM;

@@ -30,10 +30,9 @@ pub(super) enum Storage {
     Numbers { bytes: u8 },
     /// Text.
     Text,
-    /// A word with place and length of the field's contents; its place counts from the beginning of the sample.
-    Elsewhere { is_text: bool, bytes: u8 },
-    /// The same, but its place counts from behind the word.
-    Behind { is_text: bool, bytes: u8 },
+    /// A word with place and length of the field's contents. The place counts from a byte of the sample: its first one, or the one behind the
+    /// word.
+    Elsewhere { from: usize, is_text: bool, bytes: u8 },
 }
 
 /// A field of a tracepoint.
@@ -192,8 +191,7 @@ impl Field {
         let (from, is_text, bytes) = match self.storage {
             Storage::Numbers { bytes } => return Some((own, false, bytes)),
             Storage::Text => return Some((own, true, 1)),
-            Storage::Elsewhere { is_text, bytes } => (0, is_text, bytes),
-            Storage::Behind { is_text, bytes } => (self.offset + 4, is_text, bytes),
+            Storage::Elsewhere { from, is_text, bytes } => (from, is_text, bytes),
         };
         let word = u32::from_ne_bytes(own.get(..4)?.try_into().ok()?);
         let (at, length) = (from + (word & 0xffff) as usize, (word >> 16) as usize);
@@ -212,24 +210,19 @@ pub(super) fn number(bytes: &[u8]) -> Option<u64> {
     })
 }
 
+/// How many bits of 64 a number of so many bytes does not have.
+fn spare_bits(bytes: usize) -> usize {
+    if matches!(bytes, 1 | 2 | 4) { 64 - 8 * bytes } else { 0 }
+}
+
 /// The lowest bytes of a number.
 pub(super) fn cut(number: i64, bytes: u8) -> u64 {
-    match bytes {
-        1 => number.cast_unsigned() & 0xff,
-        2 => number.cast_unsigned() & 0xffff,
-        4 => number.cast_unsigned() & 0xffff_ffff,
-        _ => number.cast_unsigned(),
-    }
+    number.cast_unsigned() & (u64::MAX >> spare_bits(bytes.into()))
 }
 
 /// A number with a sign of so many bytes.
 pub(super) fn extended(value: u64, bytes: usize) -> i64 {
-    match bytes {
-        1 => i64::from(value as u8 as i8),
-        2 => i64::from(value as u16 as i16),
-        4 => i64::from(value as u32 as i32),
-        _ => value.cast_signed(),
-    }
+    (value << spare_bits(bytes)).cast_signed() >> spare_bits(bytes)
 }
 
 #[cfg(test)]

@@ -27,27 +27,22 @@ pub(super) fn format(system: &str, text: &str) -> Option<(u64, Format)> {
 fn field(line: &str) -> Option<Field> {
     let mut parts = line.split(';').map(str::trim);
     let declared = parts.next()?;
-    let (mut offset, mut bytes, mut is_signed) = (None, None, false);
-    for part in parts {
-        if let Some(text) = part.strip_prefix("offset:") {
-            offset = text.parse().ok();
-        } else if let Some(text) = part.strip_prefix("size:") {
-            bytes = text.parse().ok();
-        } else if let Some(text) = part.strip_prefix("signed:") {
-            is_signed = text == "1";
-        }
-    }
-    let (offset, bytes): (usize, usize) = (offset?, bytes?);
+    // Of two with one key the last one counts.
+    let value = |key: &str| parts.clone().rev().find_map(|part| part.strip_prefix(key));
+    let (offset, bytes): (usize, usize) = (value("offset:")?.parse().ok()?, value("size:")?.parse().ok()?);
+    let is_signed = value("signed:") == Some("1");
     let (kind, name) = declared.rsplit_once(|c: char| c.is_whitespace() || c == '*')?;
     let (name, count) = match name.split_once('[') {
         Some((name, count)) => (name, Some(count.trim_end_matches(']'))),
         None => (name, None),
     };
     let is_text = kind.contains("char") && !kind.contains('*');
+    let elsewhere =
+        |kind: &str, from| Storage::Elsewhere { from, is_text: kind.starts_with("char"), bytes: element_bytes(kind) };
     let storage = if let Some(kind) = kind.strip_prefix("__data_loc ") {
-        Storage::Elsewhere { is_text: kind.starts_with("char"), bytes: element_bytes(kind) }
+        elsewhere(kind, 0)
     } else if let Some(kind) = kind.strip_prefix("__rel_loc ") {
-        Storage::Behind { is_text: kind.starts_with("char"), bytes: element_bytes(kind) }
+        elsewhere(kind, offset.saturating_add(4))
     } else if let Some(count) = count {
         let count: usize = count.parse().unwrap_or(0);
         let width = if count > 0 && bytes % count == 0 { bytes / count } else { usize::from(element_bytes(kind)) };
@@ -111,13 +106,9 @@ impl<'t> Parser<'t> {
 
     fn eat(&mut self, text: &str) -> bool {
         self.skip_space();
-        match self.rest.strip_prefix(text) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
+        let Some(rest) = self.rest.strip_prefix(text) else { return false };
+        self.rest = rest;
+        true
     }
 
     fn need(&mut self, text: &str) -> Option<()> {
@@ -155,11 +146,8 @@ impl<'t> Parser<'t> {
         self.skip_space();
         let end = self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
-        if word.is_empty() {
-            return None;
-        }
         self.rest = rest;
-        Some(word)
+        (!word.is_empty()).then_some(word)
     }
 
     fn choice(&mut self) -> Option<E> {

@@ -26,7 +26,7 @@ use pmux_engine::engine::{Audience, EventRing, SetRequest};
 use pmux_engine::ring_buffer::{Forward, Labels, RingSetup, Wake, Wakeup};
 use pmux_engine::share::SharingScope;
 use pmux_engine::system_wide::SetScope;
-use pmux_engine::{EventId, GroupSpec, SetId};
+use pmux_engine::{CpuId, EventId, GroupSpec, SetId};
 use pmux_linux::Errno;
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost, MappedRing};
@@ -154,7 +154,7 @@ impl Streams {
 
     fn open_sets(&self, acting: &Acting, question: &StreamRequest) -> Result<Vec<SetId>, ServeError> {
         let engine = self.session.engine();
-        let wrong = |error: crate::error::Error| ServeError::new(EINVAL, error);
+        let wrong = |error: crate::error::Error| ServeError::new(Errno::EINVAL.raw(), error);
         let (choice, scopes) = match &question.scope {
             StreamScope::AllCpus => (CpuChoice::All, vec![SetScope::Everything]),
             StreamScope::Cpus(list) => (CpuChoice::Only(list.clone()), vec![SetScope::Everything]),
@@ -174,11 +174,11 @@ impl Streams {
             match engine.open_set_in(acting.sharing_scope(SharingScope::RECORDS), request) {
                 Ok(set) => sets.push(set),
                 // The opener is asked for all of them at once.
-                Err(error) if error.error.errno() == EAGAIN => {
+                Err(error) if error.error.errno() == Errno::EAGAIN.raw() => {
                     refused.get_or_insert((scope, error));
                 }
                 // A task that ends while others are opened is left out, as long as one remains.
-                Err(error) if many && error.error.errno() == ESRCH => {
+                Err(error) if many && error.error.errno() == Errno::ESRCH.raw() => {
                     self.is_over(scope);
                     gone = Some((scope, error));
                 }
@@ -196,7 +196,7 @@ impl Streams {
                 _ => TargetKind::Cpu(error.cpu.0),
             };
             let (errno, text) = (error.error.errno(), acting.reason(&self.session, error.error, &attr, kind));
-            if errno == ESRCH {
+            if errno == Errno::ESRCH.raw() {
                 self.is_over(scope);
             }
             return Err(ServeError { index: error.group, errno, text });
@@ -220,10 +220,10 @@ impl Streams {
         let layout = question.attrs.first().map(SampleLayout::new).unwrap_or_default();
         let labels = Some(Labels { id: number, layout, cpu: None });
         let setup = RingSetup { wakeup: Wakeup::Bytes(question.wake_bytes), labels };
-        let no_ring = |text: String| ServeError::new(ENOMEM, text);
+        let no_ring = |text: String| ServeError::new(Errno::ENOMEM.raw(), text);
         let bytes = usize::try_from(question.ring_bytes).unwrap_or(usize::MAX);
         let Some((&first, others)) = sets.split_first() else {
-            return Err(ServeError::new(EINVAL, "no thread is named"));
+            return Err(ServeError::new(Errno::EINVAL.raw(), "no thread is named"));
         };
         let ring = engine
             .attach_set_ring::<Forward>(first, bytes, setup)
@@ -233,7 +233,7 @@ impl Streams {
         }
         let no_file = |errno: Errno| ServeError::new(errno.raw(), format!("no file: {errno}"));
         let copy = |file: BorrowedFd<'_>| {
-            let failed = |error: std::io::Error| no_file(Errno::from_raw(error.raw_os_error().unwrap_or(ENOMEM)));
+            let failed = |error: std::io::Error| no_file(error.raw_os_error().map_or(Errno::ENOMEM, Errno::from_raw));
             file.try_clone_to_owned().map_err(failed)
         };
         let bell = Bell::make().map_err(no_file)?;
@@ -245,19 +245,13 @@ impl Streams {
     /// Sees to it that every source of these sets has a ring; the number of the first one.
     fn map_rings(&mut self, sets: &[SetId], source_bytes: u64) -> Result<Option<u64>, ServeError> {
         let session = self.session.clone();
-        let engine = session.engine();
         let mut first = None;
-        for &set in sets {
-            for (_, events) in engine.set_events(set).unwrap_or_default() {
-                for event in events {
-                    let Ok(source) = engine.source_of(event) else { continue };
-                    let number = match self.sources.get(&source) {
-                        Some(known) => known.number,
-                        None => self.map_ring(source, source_bytes)?,
-                    };
-                    first.get_or_insert(number);
-                }
-            }
+        for source in events_of(&session, sets).filter_map(|(_, _, event)| session.engine().source_of(event).ok()) {
+            let number = match self.sources.get(&source) {
+                Some(known) => known.number,
+                None => self.map_ring(source, source_bytes)?,
+            };
+            first.get_or_insert(number);
         }
         Ok(first)
     }
@@ -283,12 +277,13 @@ impl Streams {
 
     /// Notes whose events the events of a stream are.
     fn own(&mut self, id: StreamId) {
-        let Some(held) = self.held.get(&id) else { return };
-        for &set in &held.sets {
-            for (_, events) in self.session.engine().set_events(set).unwrap_or_default() {
-                self.owners.extend(events.into_iter().map(|event| (event, id)));
-            }
-        }
+        let events: Vec<_> = events_of(&self.session, self.sets(id)).map(|(_, _, event)| (event, id)).collect();
+        self.owners.extend(events);
+    }
+
+    /// The sets of a stream; none of one that is closed.
+    fn sets(&self, id: StreamId) -> &[SetId] {
+        self.held.get(&id).map(|held| &held.sets[..]).unwrap_or_default()
     }
 
     /// Lets go of what is not needed any more.
@@ -332,7 +327,7 @@ impl Streams {
     }
 
     fn disarm(&self, id: StreamId) {
-        for &set in self.held.get(&id).map(|held| &held.sets[..]).unwrap_or_default() {
+        for &set in self.sets(id) {
             // It fails for what is closed only.
             let _ = self.session.engine().disable_set(set);
         }
@@ -362,26 +357,17 @@ impl Streams {
     /// Which event of the kernel has which number in the records of a stream.
     #[must_use]
     pub fn numbers(&self, id: StreamId) -> Vec<EventNumber> {
-        let engine = self.session.engine();
-        let mut numbers = Vec::new();
-        let Some(held) = self.held.get(&id) else { return numbers };
-        for &set in &held.sets {
-            for (cpu, events) in engine.set_events(set).unwrap_or_default() {
-                for (event, id) in (0..).zip(events) {
-                    let source = engine.source_of(id).ok().and_then(|source| self.sources.get(&source));
-                    numbers.extend(source.map(|source| EventNumber { event, cpu: cpu.0, number: source.number }));
-                }
-            }
-        }
-        numbers
+        let number = |(cpu, event, id): (CpuId, u32, EventId)| {
+            let source = self.sources.get(&self.session.engine().source_of(id).ok()?)?;
+            Some(EventNumber { event, cpu: cpu.0, number: source.number })
+        };
+        events_of(&self.session, self.sets(id)).filter_map(number).collect()
     }
 
     /// How many events a stream has asked for.
     #[must_use]
     pub fn events(&self, id: StreamId) -> usize {
-        let sets = self.held.get(&id).map(|held| &held.sets[..]).unwrap_or_default();
-        let events = |&set: &SetId| self.session.engine().set_events(set).unwrap_or_default();
-        sets.iter().flat_map(events).map(|(_, events)| events.len()).sum()
+        events_of(&self.session, self.sets(id)).count()
     }
 
     /// What a stream asks.
@@ -430,12 +416,14 @@ impl AsFd for Streams {
     }
 }
 
+/// The events of these sets that are open now: the CPU of each, and its place among those that were asked for.
+fn events_of(session: &Session, sets: &[SetId]) -> impl Iterator<Item = (CpuId, u32, EventId)> {
+    let of_set = move |&set: &SetId| session.engine().set_events(set).unwrap_or_default();
+    let each = |(cpu, events): (CpuId, Vec<EventId>)| (0..).zip(events).map(move |(at, event)| (cpu, at, event));
+    sets.iter().flat_map(of_set).flat_map(each)
+}
+
 type StreamResources = (Arc<EventRing<LinuxHost, Forward>>, Bell, [OwnedFd; 3]);
 
 #[cfg(test)]
 mod tests;
-
-const ESRCH: i32 = 3;
-const EAGAIN: i32 = 11;
-const ENOMEM: i32 = 12;
-const EINVAL: i32 = 22;

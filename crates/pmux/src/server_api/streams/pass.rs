@@ -11,7 +11,7 @@
 //! **Invariant:** a pass takes out of each kernel ring what was there when it came to it, once; it waits for no reader. Between two
 //! round marks each kernel ring is emptied up to where it was at the first of them, or further.
 
-use super::{SourceRing, StreamId, Streams};
+use super::{SourceRing, StreamId, Streams, events_of};
 use crate::perf_data::finished_round;
 use pmux_abi::record::RecordKind;
 use pmux_engine::engine::Audience;
@@ -95,12 +95,11 @@ impl Streams {
     /// The sources of a stream, and how far the kernel has written each: what is written from here on is what a stream gets that
     /// begins now, and all that is written before what one gets that ends.
     fn heads(&self, id: StreamId) -> BTreeMap<EventId, u64> {
-        let engine = self.session.engine();
-        let sets = self.held.get(&id).map(|held| &held.sets[..]).unwrap_or_default();
-        let events = sets.iter().flat_map(|&set| engine.set_events(set).unwrap_or_default());
-        let source = |event| engine.source_of(event).ok();
-        let head = |source| Some((source, self.sources.get(&source)?.ring.ring.head()));
-        events.flat_map(|(_, events)| events).filter_map(source).filter_map(head).collect()
+        let head = |(_, _, event)| {
+            let source = self.session.engine().source_of(event).ok()?;
+            Some((source, self.sources.get(&source)?.ring.ring.head()))
+        };
+        events_of(&self.session, self.sets(id)).filter_map(head).collect()
     }
 
     /// A stream begins: what waits in the kernel's rings is not for it.

@@ -44,7 +44,7 @@ pub(crate) fn candidates(elf: &Elf, path: &Path, folder: &Path) -> Vec<PathBuf> 
     if let Some(tail) = by_build_id(&elf.build_id) {
         found.push(folder.join(".build-id").join(tail));
     }
-    if let Some((name, _)) = &elf.debug_link
+    if let Some(name) = &elf.debug_link
         && let Some(home) = path.parent()
         // A name only: a path would lead anywhere.
         && !name.is_empty()

@@ -34,20 +34,17 @@ impl LineTable<'_> {
                 if left == 0 {
                     return found;
                 }
-                let is_inlined = entry.tag() == constants::DW_TAG_subprogram
-                    && matches!(inlining(entry), Some(constants::DW_INL_inlined | constants::DW_INL_declared_inlined));
-                if !is_inlined
-                    || self.attribute(&unit, entry, constants::DW_AT_name, Self::text).as_deref() != Some(name)
-                {
+                let value = |which| attribute(&unit, entry, which);
+                let has_name =
+                    || value(constants::DW_AT_name).and_then(|value| self.text(&unit, value)).as_deref() == Some(name);
+                if entry.tag() != constants::DW_TAG_subprogram || !is_inlined(entry) || !has_name() {
                     continue;
                 }
-                let number = |_: &Self, _: &Unit<Reader>, value: AttributeValue<Reader>| value.udata_value();
-                let file = |_: &Self, _: &Unit<Reader>, value: AttributeValue<Reader>| match value {
+                let line = value(constants::DW_AT_decl_line).and_then(|value| value.udata_value());
+                let file = value(constants::DW_AT_decl_file).and_then(|value| match value {
                     AttributeValue::FileIndex(index) => Some(index),
                     value => value.udata_value(),
-                };
-                let line = self.attribute(&unit, entry, constants::DW_AT_decl_line, number);
-                let file = self.attribute(&unit, entry, constants::DW_AT_decl_file, file);
+                });
                 let paths = paths.get_or_insert_with(|| self.paths(&unit, program.header()));
                 let path = paths.iter().find(|(index, _)| Some(*index) == file);
                 if let (Some((_, path)), Some(line)) = (path, line.and_then(|line| u32::try_from(line).ok())) {
@@ -61,32 +58,26 @@ impl LineTable<'_> {
         found
     }
 
-    /// An attribute of an entry, or of the declaration that it completes.
-    fn attribute<T>(
-        &self,
-        unit: &Unit<Reader>,
-        entry: &DebuggingInformationEntry<Reader>,
-        which: constants::DwAt,
-        take: impl Fn(&Self, &Unit<Reader>, AttributeValue<Reader>) -> Option<T>,
-    ) -> Option<T> {
-        if let Some(value) = entry.attr_value(which) {
-            return take(self, unit, value);
-        }
-        let AttributeValue::UnitRef(declaration) = entry.attr_value(constants::DW_AT_specification)? else {
-            return None;
-        };
-        take(self, unit, unit.entry(declaration).ok()?.attr_value(which)?)
-    }
-
     fn text(&self, unit: &Unit<Reader>, value: AttributeValue<Reader>) -> Option<String> {
         let text = self.dwarf.attr_string(unit, value).ok()?;
         Some(text.to_slice().ok()?.iter().map(|&byte| char::from(byte)).collect())
     }
 }
 
-fn inlining(entry: &DebuggingInformationEntry<Reader>) -> Option<constants::DwInl> {
-    match entry.attr_value(constants::DW_AT_inline)? {
-        AttributeValue::Inline(inline) => Some(inline),
+/// An attribute of an entry, or of the declaration that it completes.
+fn attribute(
+    unit: &Unit<Reader>,
+    entry: &DebuggingInformationEntry<Reader>,
+    which: constants::DwAt,
+) -> Option<AttributeValue<Reader>> {
+    entry.attr_value(which).or_else(|| match entry.attr_value(constants::DW_AT_specification)? {
+        AttributeValue::UnitRef(declaration) => unit.entry(declaration).ok()?.attr_value(which),
         _ => None,
-    }
+    })
+}
+
+fn is_inlined(entry: &DebuggingInformationEntry<Reader>) -> bool {
+    use constants::{DW_INL_declared_inlined, DW_INL_inlined};
+    let inlining = entry.attr_value(constants::DW_AT_inline);
+    matches!(inlining, Some(AttributeValue::Inline(DW_INL_inlined | DW_INL_declared_inlined)))
 }

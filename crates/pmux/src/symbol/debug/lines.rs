@@ -66,16 +66,16 @@ impl LineTable<'_> {
         }
         // The same end of a path may be that of files without code: headers.
         let with_code: Vec<_> = found.iter().filter(|(_, lines)| !lines.is_empty()).collect();
-        let at_line: Vec<_> = with_code.iter().filter(|(_, lines)| lines.range(line..).next().is_some()).collect();
+        let at_line = with_code.iter().filter_map(|(path, lines)| Some((*path, lines.range(line..).next()?)));
+        let at_line: Vec<_> = at_line.collect();
         match at_line[..] {
             [] => {
                 let last =
                     with_code.iter().filter_map(|(_, lines)| lines.keys().next_back().copied()).max().unwrap_or(0);
                 LineHit::Behind { last }
             }
-            [(path, lines)] => {
-                let (&line, addresses) = lines.range(line..).next().unwrap_or((&line, &EMPTY));
-                LineHit::Code { line, path: (*path).clone(), addresses: addresses.iter().copied().collect() }
+            [(path, (&line, addresses))] => {
+                LineHit::Code { line, path: path.clone(), addresses: addresses.iter().copied().collect() }
             }
             _ => LineHit::Several(at_line.iter().map(|(path, _)| (*path).clone()).collect()),
         }
@@ -104,8 +104,6 @@ impl LineTable<'_> {
         entries.filter_map(|(index, entry)| Some((index, path(entry)?))).collect()
     }
 }
-
-static EMPTY: BTreeSet<u64> = BTreeSet::new();
 
 /// Notes where in a table lines of our files begin.
 fn collect(

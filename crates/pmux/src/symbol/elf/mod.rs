@@ -39,8 +39,8 @@ pub(super) struct Elf {
     pub(super) own_name: Option<String>,
     /// What tells this build from all others.
     pub(super) build_id: Vec<u8>,
-    /// The file with its debugging information, and that file's checksum.
-    pub(super) debug_link: Option<(String, u32)>,
+    /// The file with its debugging information.
+    pub(super) debug_link: Option<String>,
     /// Its functions and variables.
     pub(super) symbols: SymbolTable,
     /// Whether the linker's own table of symbols is there.
@@ -129,7 +129,7 @@ fn of<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
 ) -> Result<Elf, String> {
     let segments = segments_of(file);
     let (needed, own_name) = linked_with(file).unwrap_or_default();
-    let debug_link = file.gnu_debuglink().ok().flatten().map(|(name, checksum)| (until_zero(name), checksum));
+    let debug_link = file.gnu_debuglink().ok().flatten().map(|(name, _)| until_zero(name));
     let mut symbols = SymbolTable::default();
     let mut table = SymbolCoverage::Full;
     if !add_table(file, elf::SHT_SYMTAB, &segments, &mut symbols)? {
@@ -325,23 +325,11 @@ impl Sections {
         Self { data: ReadCache::new(file) }
     }
 
-    /// What is loaded, and some sections.
-    ///
-    /// # Errors
-    /// What is wrong with the file, as half a sentence.
-    pub(super) fn loaded<const N: usize>(&self, names: [&str; N]) -> Result<Loaded<N>, String> {
-        loaded(&self.data, names)
-    }
-
     /// Calls `f` with a way to get sections by their names; one that is missing or broken is empty.
     pub(super) fn with<T>(&self, f: impl FnOnce(&dyn Fn(&str) -> Arc<[u8]>, Endianness) -> T) -> Option<T> {
         let file = object::File::parse(&self.data).ok()?;
-        let endian = match &file {
-            object::File::Elf32(file) => file.endian(),
-            object::File::Elf64(file) => file.endian(),
-            _ => return None,
-        };
-        Some(f(&|name| section(&file, name).unwrap_or_default(), endian))
+        let is_elf = matches!(file, object::File::Elf32(_) | object::File::Elf64(_));
+        is_elf.then(|| f(&|name| section(&file, name).unwrap_or_default(), file.endianness()))
     }
 
     /// The file with parts that several files share: its path and build id.

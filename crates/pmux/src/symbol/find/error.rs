@@ -216,11 +216,7 @@ impl FindError {
         match self {
             Self::UnknownSymbol { inlined, .. } => inlined.is_empty(),
             Self::UnknownModule { .. } | Self::UnknownFile { .. } | Self::NoLines { .. } => true,
-            Self::Ambiguous { .. }
-            | Self::KernelHidden { .. }
-            | Self::NoKernelData { .. }
-            | Self::NoKernelNames { .. }
-            | Self::Other(_) => false,
+            _ => false,
         }
     }
 

@@ -7,7 +7,7 @@ use super::super::debug::LineHit;
 use super::super::place::file_name;
 use super::super::{AddressSpec, ProcessImage, Symbolizer};
 use super::error::LISTED;
-use super::{FileRole, FindError, Finding, FoundAddress, FoundKind, Mapped};
+use super::{FindError, Finding, FoundAddress, FoundKind, Mapped};
 use crate::event::Access;
 use crate::event::nearest::nearest;
 use crate::text::printable;
@@ -46,13 +46,13 @@ impl Symbolizer {
         let mut search = LineSearch::default();
         for &one in &among {
             let mut other = LineSearch::default();
-            let first = called.is_some() || one.role == FileRole::Program;
+            let first = called.is_some() || one.is_program;
             let search = if first { &mut search } else { &mut other };
             if let Some(found) = self.line_in(one, file, line, wanted, search)? {
                 return Ok(Finding::Found(found));
             }
         }
-        let program: Vec<Mapped> = among.iter().filter(|one| one.role == FileRole::Program).copied().collect();
+        let program: Vec<Mapped> = among.iter().filter(|one| one.is_program).copied().collect();
         let looked_at = if called.is_some() || program.is_empty() { &among } else { &program };
         let place = self.described(looked_at, image);
         let error = match search {

@@ -92,14 +92,8 @@ struct Mapped {
     module: usize,
     /// What to add to the file's addresses.
     bias: u64,
-    role: FileRole,
-}
-
-/// What a file is to a process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum FileRole {
-    Program,
-    Library,
+    /// Whether it is the program, and no library.
+    is_program: bool,
 }
 
 impl Symbolizer {
@@ -187,19 +181,15 @@ impl Symbolizer {
             notes.push(format!("{address:#x} is another place in each process"));
             FoundKind::Unknown
         };
-        let access = wanted.access.unwrap_or(kind.usual_access());
         let name = format!("{address:#x}");
-        if access == Access::EXECUTE && wanted.len.is_some() {
-            return Err(error::code_length(&name));
-        }
-        let len = wanted.len.unwrap_or(access.default_len());
+        let (access, len) = measure(kind, wanted, &name)?;
         Ok(FoundAddress { address, len, access, kind, name, module, notes })
     }
 
     /// What to write for an address that the file of the program has, and that the program has somewhere else.
     fn in_program_file(&mut self, address: u64, image: &ProcessImage) -> Option<String> {
         let mapped = self.mapped(image).ok()?;
-        let program = mapped.iter().find(|one| one.role == FileRole::Program && one.bias != 0)?;
+        let program = mapped.iter().find(|one| one.is_program && one.bias != 0)?;
         let module = &self.modules[program.module];
         module.elf.segments.iter().any(|segment| segment.holds(address)).then(|| module.target(address))
     }
@@ -224,12 +214,9 @@ impl Symbolizer {
             )));
         }
         let kind = FoundKind::of(module.elf.is_code(address));
-        let access = wanted.access.unwrap_or(kind.usual_access());
         let name = format!("{}:{address:#x}", module.name());
-        if access == Access::EXECUTE && wanted.len.is_some() {
-            return Err(error::code_length(&name));
-        }
-        let (address, len) = (address.wrapping_add(found.bias), wanted.len.unwrap_or(access.default_len()));
+        let (access, len) = measure(kind, wanted, &name)?;
+        let address = address.wrapping_add(found.bias);
         let (module, notes) = (Some(Arc::clone(&module.path)), Vec::new());
         Ok(Finding::Found(vec![FoundAddress { address, len, access, kind, name, module, notes }]))
     }
@@ -241,14 +228,14 @@ impl Symbolizer {
     fn mapped(&mut self, image: &ProcessImage) -> Result<Vec<Mapped>, FindError> {
         let mut found = Vec::new();
         for (file, mapping) in image.files() {
-            let role = if image.is_program(file) { FileRole::Program } else { FileRole::Library };
+            let is_program = image.is_program(file);
             match self.module(image.pid(), mapping) {
                 Ok(module) => {
                     if let Some(bias) = self.modules[module].elf.bias(mapping.start, mapping.offset, true) {
-                        found.push(Mapped { module, bias, role });
+                        found.push(Mapped { module, bias, is_program });
                     }
                 }
-                Err(reason) if role == FileRole::Program => {
+                Err(reason) if is_program => {
                     let (path, reason) = (printable(&file.path.to_string_lossy()), printable(&reason));
                     return Err(FindError::Other(format!("the symbols of {path} can't be read: {reason}")));
                 }
@@ -291,6 +278,15 @@ impl Symbolizer {
             [one] => self.modules[one.module].name().to_owned(),
             _ => format!("{} and its libraries", image.program_name()),
         }
+    }
+}
+
+/// The access, and how many bytes, of what has no symbol that says its size.
+fn measure(kind: FoundKind, wanted: &AddressSpec, name: &str) -> Result<(Access, u64), FindError> {
+    let access = wanted.access.unwrap_or(kind.usual_access());
+    match wanted.len {
+        Some(_) if access == Access::EXECUTE => Err(error::code_length(name)),
+        len => Ok((access, len.unwrap_or(access.default_len()))),
     }
 }
 

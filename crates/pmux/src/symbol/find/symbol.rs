@@ -7,7 +7,7 @@ use super::super::elf::{Kind, Reach, Symbol, SymbolCoverage};
 use super::super::names::{Fit, NameMatcher, Rough};
 use super::super::{AddressSpec, ProcessImage, Symbolizer};
 use super::error::{beyond, code_length};
-use super::{Candidate, FileRole, FindError, Finding, FoundAddress, FoundKind, Mapped, Others, Stripped};
+use super::{Candidate, FindError, Finding, FoundAddress, FoundKind, Mapped, Others, Stripped};
 use crate::event::Access;
 use crate::event::nearest::nearest_by;
 use crate::text::printable;
@@ -92,8 +92,7 @@ impl Symbolizer {
         image: &ProcessImage,
         mapped: &[Mapped],
     ) -> Result<Finding, FindError> {
-        let (program, libraries): (Vec<Mapped>, Vec<Mapped>) =
-            mapped.iter().partition(|one| one.role == FileRole::Program);
+        let (program, libraries): (Vec<Mapped>, Vec<Mapped>) = mapped.iter().partition(|one| one.is_program);
         for part in [&program, &libraries] {
             let hits = self.hits(matcher, part);
             if !hits.is_empty() {
@@ -169,10 +168,10 @@ impl Symbolizer {
     /// The program's own copy of a library's variable, where it has one: then the library uses it as well.
     fn in_use(&self, hit: SymbolMatch, mapped: &[Mapped], notes: &mut Vec<String>) -> SymbolMatch {
         let library = &self.modules[hit.mapped.module];
-        if hit.mapped.role == FileRole::Program || hit.symbol.kind != Kind::Data || hit.symbol.reach != Reach::Global {
+        if hit.mapped.is_program || hit.symbol.kind != Kind::Data || hit.symbol.reach != Reach::Global {
             return hit;
         }
-        let Some(&program) = mapped.iter().find(|one| one.role == FileRole::Program) else { return hit };
+        let Some(&program) = mapped.iter().find(|one| one.is_program) else { return hit };
         let table = &self.modules[program.module].elf.symbols;
         let raw = library.elf.symbols.name(&hit.symbol);
         let copy = table

@@ -77,7 +77,7 @@ impl FromStr for AddressSpec {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
-        parser::parse(text)
+        parser::parse(text).map_err(|parser::SpecFault(at, problem)| TextError::new(text, at, problem))
     }
 }
 

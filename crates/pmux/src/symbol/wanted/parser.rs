@@ -7,10 +7,10 @@
 
 use super::{AddressForm, AddressSpec, KERNEL};
 use crate::event::Access;
-use crate::text::{TextError, TextPiece, printable};
+use crate::text::{TextPiece, printable};
 
 /// What is wrong, and at which byte.
-struct SpecFault(usize, String);
+pub(super) struct SpecFault(pub(super) usize, pub(super) String);
 
 fn missing<T>(at: usize, what: &str) -> Result<T, SpecFault> {
     Err(SpecFault(at, format!("expected {what} here")))
@@ -20,11 +20,7 @@ fn out_of_range(at: usize, what: &str) -> SpecFault {
     SpecFault(at, format!("{what} is out of range"))
 }
 
-pub(super) fn parse(text: &str) -> Result<AddressSpec, TextError> {
-    whole(text).map_err(|SpecFault(at, problem)| TextError::new(text, at, problem))
-}
-
-fn whole(text: &str) -> Result<AddressSpec, SpecFault> {
+pub(super) fn parse(text: &str) -> Result<AddressSpec, SpecFault> {
     let empty = |at| SpecFault(at, "no target given: expected an address, a symbol or FILE:LINE".to_owned());
     let inner = TextPiece { text, at: 0 }.trim();
     if inner.text.is_empty() {
@@ -98,8 +94,8 @@ fn take_access(parts: &mut Vec<TextPiece<'_>>) -> Result<Option<Access>, SpecFau
 
 fn single(part: TextPiece<'_>) -> Result<(AddressForm, Option<u64>), SpecFault> {
     if is_hex(part.text) {
-        let (number, len) = take_len(part)?;
-        return Ok((AddressForm::Address(address(number)?), len));
+        let (digits, len) = take_len(part)?;
+        return Ok((AddressForm::Address(number(digits, "an address")?), len));
     }
     if is_number(part.text) {
         let number = part.text;
@@ -116,8 +112,8 @@ fn pair(module: TextPiece<'_>, part: TextPiece<'_>) -> Result<(AddressForm, Opti
     }
     let of = module_name(module)?;
     if is_hex(part.text) {
-        let (number, len) = take_len(part)?;
-        return Ok((AddressForm::InModule { module: of, address: address(number)? }, len));
+        let (digits, len) = take_len(part)?;
+        return Ok((AddressForm::InModule { module: of, address: number(digits, "an address")? }, len));
     }
     symbol(Some(of), part)
 }
@@ -181,10 +177,6 @@ fn file_name(part: TextPiece<'_>) -> Result<String, SpecFault> {
 fn line_number(part: TextPiece<'_>) -> Result<u32, SpecFault> {
     let line = part.text.parse().ok().filter(|&line: &u32| line > 0);
     line.ok_or_else(|| out_of_range(part.at, "the line"))
-}
-
-fn address(part: TextPiece<'_>) -> Result<u64, SpecFault> {
-    number(part, "an address")
 }
 
 fn number(part: TextPiece<'_>, what: &'static str) -> Result<u64, SpecFault> {

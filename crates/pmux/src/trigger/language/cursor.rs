@@ -39,28 +39,22 @@ impl<'t> Cursor<'t> {
 
     /// All until one of the [`KEYWORDS`], or the end; not empty.
     pub(super) fn body(&mut self) -> Result<TextPiece<'t>, TextError> {
-        self.skip_blanks();
-        let whole = TextPiece { text: self.rest(), at: self.at };
-        let mut end = whole.text.len();
-        for (at, after_blank) in self.outside_of_quotes()? {
-            let word = whole.text.get(at..).unwrap_or_default();
-            let word = word.split(char::is_whitespace).next().unwrap_or_default();
-            if after_blank && KEYWORDS.contains(&word) {
-                end = at;
-                break;
-            }
-        }
-        let piece = whole.to(end).trim();
-        self.at = whole.at + end;
-        Ok(piece)
+        self.up_to(|rest, after_blank| {
+            after_blank && rest.split(char::is_whitespace).next().is_some_and(|word| KEYWORDS.contains(&word))
+        })
     }
 
     /// All until a sign outside of quotes, or the end.
     pub(super) fn until(&mut self, sign: char) -> Result<TextPiece<'t>, TextError> {
+        self.up_to(|rest, _| rest.starts_with(sign))
+    }
+
+    /// All until a place outside of quotes where `ends` says so, told what follows and whether it comes behind a blank; or the end.
+    fn up_to(&mut self, ends: impl Fn(&str, bool) -> bool) -> Result<TextPiece<'t>, TextError> {
         self.skip_blanks();
         let whole = TextPiece { text: self.rest(), at: self.at };
-        let is_sign = |&(at, _): &(usize, bool)| whole.text.get(at..).is_some_and(|rest| rest.starts_with(sign));
-        let end = self.outside_of_quotes()?.into_iter().find(is_sign).map_or(whole.text.len(), |(at, _)| at);
+        let is_end = |&(at, after_blank): &(usize, bool)| ends(whole.text.get(at..).unwrap_or_default(), after_blank);
+        let end = self.outside_of_quotes()?.into_iter().find(is_end).map_or(whole.text.len(), |(at, _)| at);
         self.at = whole.at + end;
         Ok(whole.to(end).trim())
     }

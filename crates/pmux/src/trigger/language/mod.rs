@@ -1,7 +1,7 @@
 //! What can be written behind `--on` and `--set`.
 //!
 //! What it is: text taken apart, without a look at the machine. Text to a tree in `parser` and `actions`, by means of `cursor`. A trigger
-//! and its terms print as they were written; what the reasons of a trigger need is in `print`.
+//! and its terms print as they were written.
 //!
 //! ```text
 //! trigger  = term { "and" term } [ "every" ( NUMBER | DURATION ) ] [ "once" ]
@@ -29,12 +29,12 @@
 mod actions;
 mod cursor;
 mod parser;
-mod print;
 #[cfg(test)]
 mod tests;
 
 use crate::symbol::AddressSpec;
 pub use crate::text::TextError;
+use parser::{COMPARISONS, RESOURCES};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -149,6 +149,12 @@ impl Comparison {
     }
 }
 
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(COMPARISONS.iter().find(|(_, of)| of == self).map_or("", |(sign, _)| sign))
+    }
+}
+
 /// What a term listens to.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TermSource {
@@ -206,6 +212,12 @@ pub enum Resource {
     Io,
 }
 
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(RESOURCES.iter().find(|(_, of)| of == self).map_or("", |(name, _)| name))
+    }
+}
+
 /// For how long tasks waited for a resource within a window. Source: `Documentation/accounting/psi.rst`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pressure {
@@ -221,6 +233,25 @@ pub struct Pressure {
     pub window: Duration,
 }
 
+impl fmt::Display for Pressure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, cgroup, tasks, stalled, window } = self;
+        write!(f, "psi:{resource}")?;
+        if let Some(cgroup) = cgroup {
+            write!(f, ":{cgroup}")?;
+        }
+        write!(f, " {tasks} {}/{}", whole(*stalled), whole(*window))
+    }
+}
+
+/// A time in the largest unit in which it is whole.
+fn whole(span: Duration) -> String {
+    let ns = span.as_nanos();
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+    let (unit, in_ns) = units.into_iter().find(|(_, in_ns)| ns.is_multiple_of(*in_ns)).unwrap_or(("ns", 1));
+    format!("{}{unit}", ns / in_ns)
+}
+
 /// Which tasks wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StalledTasks {
@@ -228,6 +259,15 @@ pub enum StalledTasks {
     Some,
     /// All that have something to do.
     Full,
+}
+
+impl fmt::Display for StalledTasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Some => "some",
+            Self::Full => "full",
+        })
+    }
 }
 
 /// Whose end.

@@ -263,7 +263,8 @@ impl WatchedAddress {
         Self { wanted, term_ids: vec![term_id], watch: None, look_at: None }
     }
 
-    /// Watches it from now on, if it is there.
+    /// Watches it from now on, if it is there. If not, something that is still to be mapped may have it: returns what to say if nothing
+    /// comes.
     ///
     /// # Errors
     /// It is not in this program, or can't be watched.
@@ -272,23 +273,20 @@ impl WatchedAddress {
         session: &Session,
         scope: SearchScope<'_>,
         target: &Target<'_>,
-    ) -> Result<AddressSearch, FindError> {
-        let found = match Symbolizer::new().find(&self.wanted, scope)? {
+    ) -> Result<Option<FindError>, String> {
+        let found = match Symbolizer::new().find(&self.wanted, scope).map_err(|error| error.to_string())? {
             Finding::Found(found) => found,
-            Finding::NotYet(why) => return Ok(AddressSearch::GoesOn(why)),
+            Finding::NotYet(why) => return Ok(Some(why)),
         };
         let watch_targets = found.into_iter().map(watch_target).collect();
         // Asked for values that are read behind the hit, each hit wakes, where that can be; others are told when a ring fills up.
         let (detail, timing) = (WatchDetail::Values { max_stack: 0 }, ValueTiming::Later);
         let options = WatchOptions { detail, timing, ..WatchOptions::default() };
-        let watch = match Watch::open(session, watch_targets, target, options) {
-            Ok(watch) => watch,
-            Err(error) => return Ok(AddressSearch::Refused(error)),
-        };
+        let watch = Watch::open(session, watch_targets, target, options).map_err(|error| error.to_string())?;
         // Where nothing wakes, it is looked at from the beginning on.
         self.look_at = (watch.wakes() == Wakes::WhenFull).then_some(Nanos::ZERO);
         self.watch = Some(watch);
-        Ok(AddressSearch::Over)
+        Ok(None)
     }
 
     fn report_hits(&self, engine: &mut TriggerEngine, events: Result<Vec<WatchEvent>, Error>) -> After {
@@ -312,16 +310,6 @@ impl WatchedAddress {
     }
 }
 
-/// What came of looking for an address.
-pub(in crate::trigger) enum AddressSearch {
-    /// It is watched.
-    Over,
-    /// Something that is still to be mapped may have it; what to say if nothing comes.
-    GoesOn(FindError),
-    /// It is there, and can't be watched.
-    Refused(Error),
-}
-
 fn watch_target(found: FoundAddress) -> WatchTarget {
     let FoundAddress { address, len, access, kind, name, .. } = found;
     let len = if kind == FoundKind::Code && access == Access::EXECUTE { Access::EXECUTE.default_len() } else { len };
@@ -340,10 +328,9 @@ impl Live for WatchedAddress {
     fn look_into(&mut self, session: &Session, image: &ProcessImage, target: &Target<'_>) -> Result<(), String> {
         let why = match self.look(session, SearchScope::Process(image), target) {
             // Something that is no access is hardly a symbol of a library that is still to come.
-            Ok(AddressSearch::GoesOn(why @ FindError::UnknownModule { letter: Some(_), .. })) => why.to_string(),
-            Ok(AddressSearch::Over | AddressSearch::GoesOn(_)) => return Ok(()),
-            Ok(AddressSearch::Refused(error)) => error.to_string(),
-            Err(error) => error.to_string(),
+            Ok(Some(why @ FindError::UnknownModule { letter: Some(_), .. })) => why.to_string(),
+            Ok(_) => return Ok(()),
+            Err(why) => why,
         };
         Err(format!("`watch:{}`: {why}", self.wanted))
     }

@@ -99,7 +99,7 @@ impl ProbeMaps {
     }
 
     /// For how many hits on a register the condition did not hold.
-    pub(super) fn missed(&self, register: u64) -> u64 {
+    pub(in crate::watch) fn missed(&self, register: u64) -> u64 {
         let piece = self.pieces.get(&register.to_ne_bytes()).ok().flatten().unwrap_or_default();
         piece.get(24..32).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
     }

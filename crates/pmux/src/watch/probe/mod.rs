@@ -31,6 +31,7 @@ use super::rings::{WatchRings, with_records};
 use super::{Births, TargetState, WatchTarget};
 use crate::error::Error;
 use crate::event::Access;
+use crate::owned_group::Owned;
 use crate::session::Session;
 use crate::target::CpuChoice;
 use counting::CountingSpec;
@@ -87,15 +88,14 @@ enum Work {
 }
 
 pub(super) struct WatchProbe {
-    session: Session,
-    maps: ProbeMaps,
+    /// The events that programs write with: one on each CPU, also on those that come. They also tell of forks, names and mappings, of
+    /// all processes: what programs are attached to may have no ring.
+    set: Owned<SetId>,
+    pub(super) maps: ProbeMaps,
     context: EventContext,
     work: Work,
     /// Of the program that is attached to what is opened now.
     tag: u32,
-    /// The events that programs write with: one on each CPU, also on those that come. They also tell of forks, names and mappings, of
-    /// all processes: what programs are attached to may have no ring.
-    set: SetId,
     connected: Vec<(CpuId, EventId)>,
     ids: HashSet<u64>,
     layout: SampleLayout,
@@ -159,20 +159,10 @@ impl WatchProbe {
         let (mask, absent) = CpuChoice::All.mask(session).map_err(|error| error.to_string())?;
         let groups = vec![GroupSpec::single(KERNEL, attr)];
         let request = SetRequest { groups, scope: SetScope::Everything, mask, absent };
-        let engine = session.engine();
-        let set = engine.open_set(request).map_err(|error| format!("its records can't be had: {error}"))?;
-        let mut probe = Self {
-            session: session.clone(),
-            maps,
-            context,
-            work,
-            tag: 0,
-            set,
-            connected: Vec::new(),
-            ids: HashSet::new(),
-            layout: SampleLayout::new(&attr),
-        };
-        engine.enable_set(set).map_err(|error| format!("its records can't be had: {error}"))?;
+        let set = session.hold_set(request).map_err(|error| format!("its records can't be had: {error}"))?;
+        session.engine().enable_set(*set).map_err(|error| format!("its records can't be had: {error}"))?;
+        let (connected, ids, layout) = (Vec::new(), HashSet::new(), SampleLayout::new(&attr));
+        let mut probe = Self { set, maps, context, work, tag: 0, connected, ids, layout };
         probe.attach(watch)?;
         Ok(probe)
     }
@@ -202,7 +192,7 @@ impl WatchProbe {
             }
         };
         let program = loaded.ok_or("the program can't be assembled")?.map_err(|error| error.to_string())?;
-        self.session.engine().host().set_program(watch, Some(Arc::new(program)));
+        self.set.session.engine().host().set_program(watch, Some(Arc::new(program)));
         Ok(())
     }
 
@@ -246,11 +236,6 @@ impl WatchProbe {
         matches!(self.work, Work::Look { .. })
     }
 
-    /// How many hits on a register were not written, because the condition didn't hold.
-    pub(super) fn missed(&self, register: u64) -> u64 {
-        self.maps.missed(register)
-    }
-
     /// What stands somewhere before the first hit.
     pub(super) fn stood(&self, pid: i32, address: u64, value: u64, at: Nanos) {
         // A number of another namespace may be that of another process here.
@@ -264,7 +249,7 @@ impl WatchProbe {
     /// Leads what programs write into the rings, also on CPUs that have come, or come back. Where that is not done yet, or a CPU leaves
     /// meanwhile, hits there are the kernel's samples, without a value.
     pub(super) fn connect(&mut self, rings: &WatchRings) {
-        let Ok(events) = self.session.engine().set_events(self.set) else { return };
+        let Ok(events) = self.set.session.engine().set_events(*self.set) else { return };
         for (cpu, events) in events {
             let Some(&event) = events.first() else { continue };
             if self.connected.contains(&(cpu, event)) || !rings.has(cpu) {
@@ -278,7 +263,7 @@ impl WatchProbe {
     }
 
     fn connect_one(&self, rings: &WatchRings, cpu: CpuId, event: EventId) -> Result<u64, Error> {
-        let engine = self.session.engine();
+        let engine = self.set.session.engine();
         let failed = |errno| Error::Ring { what: "leading values into a ring", errno };
         rings.lead(event, cpu)?;
         let lease = engine.lease(event)?;
@@ -290,12 +275,6 @@ impl WatchProbe {
     /// The layout of a record that a program wrote; `None` for others.
     pub(super) fn layout_of(&self, record: &[u8]) -> Option<&SampleLayout> {
         self.layout.event_id(record).filter(|id| self.ids.contains(id)).map(|_| &self.layout)
-    }
-}
-
-impl Drop for WatchProbe {
-    fn drop(&mut self) {
-        self.session.engine().close_set(self.set);
     }
 }
 

@@ -18,7 +18,7 @@ pub use pmux_testkit::{
     skip_unless,
 };
 use std::ffi::OsString;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A session over the kernel's events, where there are any.
 pub fn session() -> Option<Session> {
@@ -115,10 +115,7 @@ impl Counted {
 
 /// The number of a reading that is one.
 pub fn value(reading: Reading) -> u64 {
-    match reading {
-        Reading::Counted(count) => count.value,
-        other => panic!("{other:?} is no count"),
-    }
+    reading.count().unwrap_or_else(|| panic!("{reading:?} is no count")).value
 }
 
 /// Runs a command to its end, counted from its exec on.
@@ -137,19 +134,25 @@ pub fn count_with(session: &Session, text: &str, command: Vec<OsString>, options
     Counted { counters, pid, exited }
 }
 
-/// Waits until a trigger fires.
-pub fn first_fired(triggers: &mut Triggers) -> Fired {
+/// Lets `happen` happen until a trigger fires that `is_it` accepts.
+pub fn until_fired(triggers: &mut Triggers, mut happen: impl FnMut(), is_it: impl Fn(&Fired) -> bool) -> Fired {
     let end = Instant::now() + pmux_testkit::PATIENCE;
     loop {
         assert!(Instant::now() < end, "nothing has fired");
-        for event in triggers.wait(Some(end)).unwrap() {
+        happen();
+        for event in triggers.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap() {
             match event {
-                TriggerEvent::Fired(fired) => return fired,
+                TriggerEvent::Fired(fired) if is_it(&fired) => return fired,
                 TriggerEvent::Lost { what, .. } => panic!("{what}"),
                 _ => {}
             }
         }
     }
+}
+
+/// Waits until a trigger fires.
+pub fn first_fired(triggers: &mut Triggers) -> Fired {
+    until_fired(triggers, || (), |_| true)
 }
 
 /// As [`count`], for a command that must succeed, process by process.

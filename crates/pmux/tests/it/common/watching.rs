@@ -5,24 +5,21 @@
 use super::needs;
 use pmux::event::Access;
 use pmux::watch::{Hit, Watch, WatchDetail, WatchEvent, WatchOptions, WatchTarget};
-use pmux::{Error, Session, Target};
+use pmux::{Session, Target};
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A session, and whether this thread may watch `address`.
+/// A session by which this thread may be watched.
 pub fn session(watch_target: &WatchTarget) -> Option<Session> {
+    session_for(watch_target, &Target::CurrentThread)
+}
+
+/// A session by which `target` may be watched.
+pub fn session_for(watch_target: &WatchTarget, target: &Target<'_>) -> Option<Session> {
     let session = super::session()?;
-    match Watch::open(&session, vec![watch_target.clone()], &Target::CurrentThread, WatchOptions::default()) {
-        Ok(_) => Some(session),
-        Err(Error::Shortage(shortage)) => {
-            needs("breakpoints", &format!("a debug register that is free ({shortage})"), false);
-            None
-        }
-        Err(error) => {
-            needs("breakpoints", &format!("debug registers ({error})"), false);
-            None
-        }
-    }
+    let tried = Watch::open(&session, vec![watch_target.clone()], target, WatchOptions::default()).map(drop);
+    let why = tried.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    needs("breakpoints", &format!("debug registers ({why})"), tried.is_ok()).then_some(session)
 }
 
 pub fn watch_target(name: &str, word: &'static AtomicU64) -> WatchTarget {

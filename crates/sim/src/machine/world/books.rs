@@ -11,7 +11,6 @@ use super::super::state::State;
 use super::World;
 use super::views::{MasterUsers, Opener, family_of};
 use pmux_engine::cpu_mask::CpuMask;
-use pmux_engine::system_wide::SetScope;
 use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, EventId, FamilyId, GroupId, Nanos, SetId, Target};
 
@@ -43,7 +42,6 @@ pub(crate) enum BookKind {
 pub(crate) struct SetBook {
     pub(crate) id: SetId,
     pub(crate) mask: CpuMask,
-    pub(crate) scope: SetScope,
     pub(crate) armed: bool,
     pub(crate) books: Vec<u32>,
     pub(crate) generation: u32,
@@ -180,10 +178,7 @@ impl Books {
 
 impl Book {
     pub(crate) fn only_on(&self) -> Option<CpuId> {
-        match self.root()?.filter {
-            pmux_engine::target::Filter::OnCpu(cpu) => Some(cpu),
-            _ => None,
-        }
+        if let pmux_engine::target::Filter::OnCpu(cpu) = self.root()?.filter { Some(cpu) } else { None }
     }
 
     pub(crate) const fn family(&self) -> Option<FamilyId> {
@@ -210,13 +205,11 @@ impl State {
             let Some(site) = self.ledger.site_mut(site) else { continue };
             let own = site.on && !site.dead;
             let open = *leader_on.get_or_insert(own) && own;
-            match which {
-                Which::Least => site.least.set(open, total),
-                Which::Most => site.most.set(open, total),
-                Which::Both => {
-                    site.least.set(open, total);
-                    site.most.set(open, total);
-                }
+            if matches!(which, Which::Least | Which::Both) {
+                site.least.set(open, total);
+            }
+            if matches!(which, Which::Most | Which::Both) {
+                site.most.set(open, total);
             }
         }
     }

@@ -4,8 +4,10 @@ use super::super::faults::{InjectedFault, MachineFault};
 use super::super::state::{PendingIrq, State};
 use super::super::trace::Happening;
 use super::World;
+use crate::machine::{Counts, PmuDescription};
+use pmux_engine::pmu::{Slot, Slots};
 use pmux_engine::target::ContextKey;
-use pmux_engine::{CpuId, TaskId};
+use pmux_engine::{CpuId, PmuId, TaskId};
 use std::fmt;
 
 /// Why nothing was done with a CPU.
@@ -120,10 +122,32 @@ impl World {
         Ok(())
     }
 
+    /// The PMU that has this hardware counter.
+    #[must_use]
+    pub fn pmu_with(&self, counter: u8) -> Option<PmuId> {
+        let has = |pmu: &PmuDescription| match (&pmu.counts, pmu.slots) {
+            (Counts::Kinds(_), Slots::Scarce(count)) => counter < count,
+            _ => false,
+        };
+        self.description().pmus.iter().position(has).map(|pmu| PmuId(pmu as u16))
+    }
+
+    /// Callers that are asked to go near a CPU stay where they are, until [`World::heal`].
+    pub fn stay_put(&mut self) {
+        self.with(|state| state.faults.stay_put = true);
+    }
+
     /// Something goes wrong, now or later.
     pub fn fault(&mut self, fault: MachineFault) {
+        if fault == MachineFault::None {
+            return self.heal();
+        }
         self.with(|state| state.faults.add(fault));
         match fault {
+            MachineFault::Held(cpu, counter) => {
+                let held = self.pmu_with(counter).map(|pmu| (cpu, pmu, Slot(counter.into())));
+                self.with(|state| state.faults.held.extend(held));
+            }
             MachineFault::DoorbellSpurious(cpu) => self.with(|state| state.ring_later(PendingIrq::Doorbell(cpu), 0)),
             MachineFault::Storm(cpu, interrupts) if self.is_online(cpu) => {
                 for _ in 0..interrupts {

@@ -20,8 +20,6 @@ pub enum Start {
     Enabled,
     /// Its leader is off until it is enabled; the siblings are on, and count when the leader does.
     LeaderOff,
-    /// All of the group is off.
-    Disabled,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,9 +63,10 @@ impl World {
         let opened = match self.call(|engine| engine.open_in(domain, &spec, target)) {
             Ok(opened) => opened,
             Err(error) => {
-                self.judge_refusal(events, target.bound_to(), error, struck);
+                let refused = refusals::refused(self, events, target.bound_to(), error, struck);
                 let wanted = debug_registers::RegisterDemand::of_group(self, events, target);
-                debug_registers::refused(self, &wanted, error).into_iter().for_each(|violation| self.report(violation));
+                let violations = refused.into_iter().chain(debug_registers::refused(self, &wanted, error));
+                violations.for_each(|violation| self.report(violation));
                 self.drop_tags(&tags);
                 self.books.give_up(number);
                 return Err(error);
@@ -91,10 +90,7 @@ impl World {
             _ => None,
         };
         let (opened_at, keeps_each) = (self.now(), self.attribution == Attribution::EachTask);
-        let only_on = match target.filter {
-            Filter::OnCpu(cpu) => Some(cpu),
-            _ => None,
-        };
+        let only_on = if let Filter::OnCpu(cpu) = target.filter { Some(cpu) } else { None };
         self.with(|state| {
             for (&tag, &id) in tags.iter().zip(&opened.events) {
                 state.ledger.tag_mut(tag).into_iter().for_each(|tag| tag.id = Some(id));
@@ -112,7 +108,6 @@ impl World {
 
     fn begin(&mut self, tags: &[Event], start: Start) {
         match start {
-            Start::Disabled => {}
             Start::LeaderOff => tags.iter().skip(1).for_each(|&tag| {
                 // Off as it is, it can't be refused a counter.
                 let _ = self.enable(tag);
@@ -123,19 +118,6 @@ impl World {
                     let _ = self.enable_group(leader);
                 }
             }
-        }
-    }
-
-    /// A group was refused: whether it had to be. `struck` is how often the machine had refused something before.
-    pub(super) fn judge_refusal(
-        &mut self,
-        events: &[(PmuId, Attr)],
-        bound_to: Option<CpuId>,
-        error: OpenError,
-        struck: u64,
-    ) {
-        if let Some(violation) = refusals::refused(self, events, bound_to, error, struck) {
-            self.report(violation);
         }
     }
 

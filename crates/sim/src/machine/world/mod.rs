@@ -27,7 +27,6 @@ pub use event_sets::SwitchTarget;
 pub use events::Start;
 pub(crate) use rings::RingBook;
 pub use sets::Set;
-pub(crate) use sets::place_on;
 pub use tasks::TaskError;
 pub use truth::Truth;
 

@@ -4,14 +4,14 @@ use super::super::ledger::{Event, Home};
 use super::books::{SetBook, Which};
 use super::views::{MasterUsers, Opener};
 use super::{BookKind, World};
-use crate::check::debug_registers;
+use crate::check::{debug_registers, refusals};
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::{SetError, SetReading, SetRequest};
 use pmux_engine::share::SharingScope;
 use pmux_engine::system_wide::{Absent, SetScope};
 use pmux_engine::target::ContextKey;
-use pmux_engine::{ControlError, CpuId, PmuId, ReadError, SetId, TaskId};
+use pmux_engine::{ControlError, CpuId, PmuId, ReadError, SetId};
 use std::collections::BTreeSet;
 
 /// A system-wide set that was opened.
@@ -22,40 +22,25 @@ pub struct Set {
 }
 
 impl World {
-    /// Opens the same groups on every CPU of a mask, disarmed. Returns the set and its events, through all groups.
+    /// Opens the same groups on every CPU of a mask, disarmed; those that are offline are awaited. They share with what was
+    /// opened in the same domain: see [`World::open_in`]. Returns the set and its events, through all groups.
     ///
     /// # Errors
     /// The engine's.
     pub fn open_set(
         &mut self,
-        groups: &[Vec<(PmuId, Attr)>],
-        scope: SetScope,
-        mask: &CpuMask,
-        absent: Absent,
-    ) -> Result<(Set, Vec<Event>), SetError> {
-        self.open_set_in(SharingScope::default(), groups, scope, mask, absent)
-    }
-
-    /// The same, sharing with what was opened in the same domain: see [`World::open_in`].
-    ///
-    /// # Errors
-    /// The engine's.
-    pub fn open_set_in(
-        &mut self,
         domain: SharingScope,
         groups: &[Vec<(PmuId, Attr)>],
-        scope: SetScope,
         mask: &CpuMask,
-        absent: Absent,
     ) -> Result<(Set, Vec<Event>), SetError> {
-        let home = if matches!(scope, SetScope::Task(_)) { Home::Task } else { Home::Cpu };
         let (mut books, mut specs) = (Vec::with_capacity(groups.len()), Vec::with_capacity(groups.len()));
         for group in groups {
             let number = self.books.reserve();
-            let (tags, spec) = self.tag(group, home, number);
+            let (tags, spec) = self.tag(group, Home::Cpu, number);
             books.push((number, tags));
             specs.push(spec);
         }
+        let (scope, absent) = (SetScope::Everything, Absent::Await);
         let request = SetRequest { groups: specs, scope, mask: mask.clone(), absent };
         let struck = self.refusals();
         let id = match self.call(|engine| engine.open_set_in(domain, request)) {
@@ -63,11 +48,10 @@ impl World {
             Err(error) => {
                 let asked = groups.get(error.group).map(Vec::as_slice).unwrap_or_default();
                 // Who waits for CPUs that are not there is refused by those that are.
-                let bound_to = (absent == Absent::Refuse).then_some(error.cpu);
-                self.judge_refusal(asked, bound_to, error.error, struck);
-                let wanted = debug_registers::RegisterDemand::of_set(self, groups, scope, mask.iter());
-                let violation = debug_registers::refused(self, &wanted, error.error);
-                violation.into_iter().for_each(|violation| self.report(violation));
+                let refused = refusals::refused(self, asked, None, error.error, struck);
+                let wanted = debug_registers::RegisterDemand::of_set(self, groups, mask.iter());
+                let violations = refused.into_iter().chain(debug_registers::refused(self, &wanted, error.error));
+                violations.for_each(|violation| self.report(violation));
                 for (number, tags) in books {
                     self.drop_tags(&tags);
                     self.books.give_up(number);
@@ -83,12 +67,12 @@ impl World {
                 self.books.enter(number, tags, kind, flags, now);
                 masters.push(number);
                 let number = self.books.reserve();
-                books.push((number, self.tag_view(group, home, number)));
+                books.push((number, self.tag_view(group, Home::Cpu, number)));
             }
         }
         let numbers = books.iter().map(|&(number, _)| number).collect();
         let mask = mask.clone();
-        let set = |generation| SetBook { id, mask, scope, armed: false, books: numbers, generation, masters };
+        let set = |generation| SetBook { id, mask, armed: false, books: numbers, generation, masters };
         let number = self.books.new_set(set);
         let mut events = Vec::new();
         for ((book, tags), group) in books.into_iter().zip(groups) {
@@ -101,7 +85,7 @@ impl World {
         let (mask, generation) = set.unwrap_or_default();
         self.settle_set_on(number, &mask.iter().collect::<Vec<_>>());
         self.with(|state| mask.iter().for_each(|cpu| state.want(ContextKey::Cpu(cpu), 1)));
-        let wanted = debug_registers::RegisterDemand::of_set(self, groups, scope, mask.iter());
+        let wanted = debug_registers::RegisterDemand::of_set(self, groups, mask.iter());
         debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
         Ok((Set { number, generation }, events))
     }
@@ -127,13 +111,11 @@ impl World {
     /// A set has perhaps been opened anew on some of these CPUs, on those where it was not open `before`: what its events watched
     /// there before may be gone, but this is not.
     pub(super) fn revive_set_on(&mut self, number: u32, cpus: &[CpuId], before: &BTreeSet<CpuId>) {
-        let Some(scope) = self.books.set(number).map(|set| set.scope) else { return };
         let (tags, open) = (self.events_of_set(number), self.set_is_on(number).into_iter().collect::<BTreeSet<_>>());
         for &cpu in cpus.iter().filter(|cpu| open.contains(cpu) && !before.contains(cpu)) {
-            let (place, only_on) = place_on(scope, cpu);
             self.with(|state| {
                 for &tag in &tags {
-                    let site = state.site(tag, place, only_on);
+                    let site = state.site(tag, ContextKey::Cpu(cpu), None);
                     if let Some(site) = state.ledger.site_mut(site) {
                         site.dead = false;
                     }
@@ -145,16 +127,15 @@ impl World {
     /// Notes whether the events of a set are on, on some CPUs.
     pub(super) fn settle_set_on(&mut self, number: u32, cpus: &[CpuId]) {
         let Some(set) = self.books.set(number) else { return };
-        let (armed, scope, books) = (set.armed, set.scope, set.books.clone());
+        let (armed, books) = (set.armed, set.books.clone());
         let open: BTreeSet<CpuId> = self.open_on(set.id).into_iter().collect();
         for book in books {
             let Some(tags) = self.books.get(book).map(|book| book.tags.clone()) else { continue };
             self.books.touch(book);
             self.with(|state| {
                 for &cpu in cpus {
-                    let (place, only_on) = place_on(scope, cpu);
                     for &tag in &tags {
-                        let site = state.site(tag, place, only_on);
+                        let site = state.site(tag, ContextKey::Cpu(cpu), None);
                         if let Some(site) = state.ledger.site_mut(site) {
                             site.on = armed && open.contains(&cpu);
                         }
@@ -168,11 +149,10 @@ impl World {
 
     /// A set may count on a CPU from now on: whether it does is seen when the engine has been told.
     pub(super) fn expect_set_on(&mut self, number: u32, cpu: CpuId) {
-        let Some(set) = self.books.set(number).filter(|set| set.armed && set.scope.goes_with_cpu()) else { return };
-        let (place, only_on) = place_on(set.scope, cpu);
+        let Some(SetBook { armed: true, .. }) = self.books.set(number) else { return };
         for tag in self.events_of_set(number) {
             self.with(|state| {
-                let site = state.site(tag, place, only_on);
+                let site = state.site(tag, ContextKey::Cpu(cpu), None);
                 let total = state.site_total(site);
                 if let Some(site) = state.ledger.site_mut(site) {
                     site.most.set(true, total);
@@ -205,12 +185,12 @@ impl World {
     ) -> Result<(), ControlError> {
         let number = self.set_number(set).ok_or(ControlError::Closed)?;
         let Some(book) = self.books.set(number) else { return Err(ControlError::Closed) };
-        let (id, scope, numbers) = (book.id, book.scope, book.books.clone());
+        let (id, numbers) = (book.id, book.books.clone());
         let tags: Vec<_> =
             numbers.iter().filter_map(|&book| self.books.get(book)).map(|book| book.tags.clone()).collect();
         numbers.iter().for_each(|&book| self.books.touch(book));
         self.bring_samples();
-        let places: Vec<_> = self.open_on(id).into_iter().map(|cpu| place_on(scope, cpu)).collect();
+        let places: Vec<_> = self.open_on(id).into_iter().map(ContextKey::Cpu).collect();
         self.with(|state| state.set_flags(&tags, &places, on));
         self.with(|state| {
             let which = if on { Which::Most } else { Which::Least };
@@ -297,18 +277,11 @@ impl World {
     }
 }
 
-pub(crate) const fn place_on(scope: SetScope, cpu: CpuId) -> (ContextKey, Option<CpuId>) {
-    match scope {
-        SetScope::Task(task) => (ContextKey::Task(TaskId(task.0)), Some(cpu)),
-        _ => (ContextKey::Cpu(cpu), None),
-    }
-}
-
 impl super::super::state::State {
-    fn set_flags(&mut self, groups: &[Vec<Event>], places: &[(ContextKey, Option<CpuId>)], on: bool) {
+    fn set_flags(&mut self, groups: &[Vec<Event>], places: &[ContextKey], on: bool) {
         for tag in groups.iter().flatten() {
-            for &(place, only_on) in places {
-                let site = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on));
+            for &place in places {
+                let site = self.shelf(place).and_then(|shelf| shelf.find(tag.index, None));
                 if let Some(site) = site.and_then(|site| self.ledger.site_mut(site)) {
                     site.on = on;
                 }

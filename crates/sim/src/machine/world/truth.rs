@@ -119,10 +119,7 @@ impl World {
 
     /// The engine's name for the group of an event that is in no set.
     pub(crate) fn group_of(&self, event: Event) -> Option<GroupId> {
-        match self.books.get(self.number_of(event)?)?.kind {
-            BookKind::Group { id, .. } => Some(id),
-            _ => None,
-        }
+        if let BookKind::Group { id, .. } = self.books.get(self.number_of(event)?)?.kind { Some(id) } else { None }
     }
 
     /// The group with which the engine counts a live child.

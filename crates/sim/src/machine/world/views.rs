@@ -61,10 +61,7 @@ impl World {
         target: Target,
     ) -> Vec<Event> {
         let flags = events.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
-        let only_on = match target.filter {
-            Filter::OnCpu(cpu) => Some(cpu),
-            _ => None,
-        };
+        let only_on = if let Filter::OnCpu(cpu) = target.filter { Some(cpu) } else { None };
         let family = opened.events.first().and_then(|&event| self.engine().family_of(event));
         let leader = opened.events.first().and_then(|&event| self.counted_as(event));
         if leader.is_some() && leader == offered.first().copied() {
@@ -133,18 +130,18 @@ impl World {
     /// Which masters the events of a set have on some CPUs. All of them at once: what comes of it is settled for the whole set.
     pub(super) fn link_set_on(&mut self, number: u32, cpus: &[CpuId]) {
         let Some(set) = self.books.set(number).filter(|_| self.shares()) else { return };
-        let (id, scope, tags) = (set.id, set.scope, self.events_of_set(number));
+        let (id, tags) = (set.id, self.events_of_set(number));
         let masters = self.state(|state| state.masters_of(&tags));
         let open = self.observe(|engine| engine.set_events(id)).unwrap_or_default();
         let open: BTreeMap<CpuId, Vec<EventId>> = open.into_iter().collect();
         for &cpu in cpus {
-            let (place, only_on) = super::place_on(scope, cpu);
+            let place = ContextKey::Cpu(cpu);
             let here = open.get(&cpu).map(Vec::as_slice).unwrap_or_default();
             for (index, &tag) in tags.iter().enumerate() {
                 match here.get(index) {
-                    Some(&event) => self.link(tag, event, place, only_on),
+                    Some(&event) => self.link(tag, event, place, None),
                     None => {
-                        let site = self.state(|state| state.site_at(tag, place, only_on));
+                        let site = self.state(|state| state.site_at(tag, place, None));
                         site.into_iter().for_each(|site| self.look_away_and_tell(tag, site));
                     }
                 }

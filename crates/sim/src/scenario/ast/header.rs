@@ -4,9 +4,11 @@
 //! knows (`crate::machine`).
 
 use pmux_engine::Nanos;
+use pmux_engine::pmu::OverflowBy;
 use pmux_engine::share::Sharing;
 
 use super::SourceSpan;
+use crate::machine::Reach;
 
 /// Everything before the first statement.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -80,9 +82,9 @@ pub struct MachineSpec {
     /// `constrained=cache-misses:0-1,branches:3`: events that only some of the general counters take.
     pub constrained: Vec<Constraint>,
     /// `overflow=interrupt|nmi|poll`: how the engine learns that a counter wrapped.
-    pub overflow: Option<OverflowSignal>,
+    pub overflow: Option<OverflowBy>,
     /// `callers=everywhere|own-cpu`: whose registers a caller reaches.
-    pub callers: Option<Callers>,
+    pub callers: Option<Reach>,
     /// `sharing=on|off`: whether equal events use one counter.
     pub sharing: Option<Sharing>,
     /// `breakpoints=4` or `breakpoints=6x+4rw`: debug registers on each CPU.
@@ -102,26 +104,6 @@ pub struct Constraint {
     pub event: String,
     /// The counters, from 0.
     pub slots: Vec<u8>,
-}
-
-/// How an overflow is signalled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OverflowSignal {
-    /// `interrupt`.
-    Interrupt,
-    /// `nmi`: an interrupt that nothing holds off.
-    Nmi,
-    /// `poll`: not at all; software must look often enough.
-    Poll,
-}
-
-/// Which registers a caller that opens, reads and switches events reaches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Callers {
-    /// `everywhere`: those of every CPU.
-    Everywhere,
-    /// `own-cpu`: those of the CPU that it is on; for the others it rings doorbells, and waits.
-    OwnCpu,
 }
 
 /// The debug registers of a CPU.

@@ -59,13 +59,7 @@ impl NamedEvent<'_> {
 
     /// The event behind a subject, if it is open and has that part.
     fn subject(&mut self, subject: &Subject) -> Option<OpenEvent> {
-        let event = match self.world.open_event(&subject.event) {
-            Ok(event) => event.clone(),
-            Err(problem) => {
-                self.problems.push(problem);
-                return None;
-            }
-        };
+        let event = self.note(self.world.open_event(&subject.event).cloned())?;
         let name = &subject.event;
         let wrong = match &subject.part {
             Part::Whole => None,
@@ -80,14 +74,12 @@ impl NamedEvent<'_> {
             Part::Own | Part::Retired => self.family(name, &event).err(),
             Part::Child(child) => match self.family(name, &event) {
                 Err(wrong) => Some(wrong),
-                Ok(task) => match self.world.task(child) {
-                    Err(problem) => {
-                        self.problems.push(problem);
-                        return None;
-                    }
-                    Ok(_) if self.world.inherits(child.as_str(), &task, event.opened) => None,
-                    Ok(_) => Some(format!("`{child}` has not inherited `{name}`: it was not forked after the open")),
-                },
+                Ok(task) => {
+                    self.note(self.world.task(child).map(|_| ()))?;
+                    let inherits = self.world.inherits(child.as_str(), &task, event.opened);
+                    (!inherits)
+                        .then(|| format!("`{child}` has not inherited `{name}`: it was not forked after the open"))
+                }
             },
         };
         match wrong {
@@ -102,7 +94,9 @@ impl NamedEvent<'_> {
     /// The task at the root of an event's family.
     fn family(&self, name: &Name, event: &OpenEvent) -> Result<String, String> {
         match &event.target {
-            Target::Task(task) | Target::TaskOnCpu(task, _) if event.flags.has(Flag::Inherit) => Ok(task.text.clone()),
+            Target::Task(task) | Target::TaskOnCpu(task, _) if event.flags.contains(&Flag::Inherit) => {
+                Ok(task.text.clone())
+            }
             _ => Err(format!("`{name}` has no children: it was not opened on a task with `inherit`")),
         }
     }
@@ -176,36 +170,26 @@ impl NamedEvent<'_> {
         let subjects: Vec<&Subject> = asked.map(|(subject, _)| *subject).chain(bare).collect();
         for subject in subjects {
             let Some(event) = self.world.events.get(subject.event.as_str()) else { continue };
-            let known = match event.target {
-                Target::Task(_) | Target::TaskOnCpu(..) => task_truth(&event.event),
-                Target::Cpus(_) | Target::SystemWide(_) => cpu_truth(&event.event),
+            let of_task = matches!(event.target, Target::Task(_) | Target::TaskOnCpu(..));
+            let known = if of_task { task_truth(&event.event) } else { cpu_truth(&event.event) };
+            let exec_within = self.world.exec_within(event).filter(|_| hides_in_exec(&event.event));
+            let (message, help) = match (exec_within, known) {
+                (Some(task), _) => (
+                    format!("`{task}` began another program: it is not known what of `{}` that took", event.event),
+                    "reset it after the exec, or expect at least as many",
+                ),
+                (None, KernelTruth::Unknown) => {
+                    let whole = if of_task { "" } else { "whole CPUs of " };
+                    let message = format!("the truth is not known of `{}` on {whole}a kernel", event.event);
+                    (message, "expect something else, or add a line `sim only: REASON`")
+                }
+                (None, KernelTruth::Near) if matches!(comparison.relation, Relation::Equal | Relation::NotEqual) => (
+                    format!("the truth of `{}` is known only nearly on a kernel", event.event),
+                    "write `~ truth within 2%`, or add a line `sim only: REASON`",
+                ),
+                (None, KernelTruth::Near | KernelTruth::Exact) => continue,
             };
-            let place = self.place;
-            if let Some(task) = self.world.exec_within(event).filter(|_| hides_in_exec(&event.event)) {
-                let message =
-                    format!("`{task}` began another program: it is not known what of `{}` that took", event.event);
-                let help = "reset it after the exec, or expect at least as many";
-                self.problems.push(Problem::elsewhere(place, message).with_help(help));
-                continue;
-            }
-            match known {
-                KernelTruth::Unknown => {
-                    let message = match event.target {
-                        Target::Task(_) | Target::TaskOnCpu(..) => {
-                            format!("the truth is not known of `{}` on a kernel", event.event)
-                        }
-                        _ => format!("the truth is not known of `{}` on whole CPUs of a kernel", event.event),
-                    };
-                    let help = "expect something else, or add a line `sim only: REASON`";
-                    self.problems.push(Problem::elsewhere(place, message).with_help(help));
-                }
-                KernelTruth::Near if matches!(comparison.relation, Relation::Equal | Relation::NotEqual) => {
-                    let message = format!("the truth of `{}` is known only nearly on a kernel", event.event);
-                    let help = "write `~ truth within 2%`, or add a line `sim only: REASON`";
-                    self.problems.push(Problem::elsewhere(place, message).with_help(help));
-                }
-                KernelTruth::Near | KernelTruth::Exact => {}
-            }
+            self.problems.push(Problem::elsewhere(self.place, message).with_help(help));
         }
     }
 }

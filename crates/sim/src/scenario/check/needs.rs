@@ -8,11 +8,10 @@ use std::fmt;
 
 use pmux_engine::CpuId;
 
-use super::super::ast::{
-    CpuList, ExecKind, Fault, LAB_CPUS, Open, Requirement, Scenario, SourceSpan, Statement, Target,
-};
+use super::super::ast::{CpuList, Exec, Fault, LAB_CPUS, Open, Requirement, Scenario, SourceSpan, Statement, Target};
 use super::super::error::Problem;
 use super::super::names::{EventClass, event_class};
+use super::super::print::list;
 
 /// Requirements, of each kind the strictest one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -22,12 +21,6 @@ impl Requirements {
     /// The requirements, in the order of [`Requirement`].
     pub fn iter(&self) -> impl Iterator<Item = Requirement> + '_ {
         self.0.iter().copied()
-    }
-
-    /// Whether nothing is required.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Whether this requirement follows from those that are here.
@@ -55,10 +48,7 @@ impl FromIterator<Requirement> for Requirements {
 /// Prints `pmu, cpus=2`.
 impl fmt::Display for Requirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, requirement) in self.0.iter().enumerate() {
-            write!(f, "{}{requirement}", if index > 0 { ", " } else { "" })?;
-        }
-        Ok(())
+        f.write_str(&list(&self.0))
     }
 }
 
@@ -123,7 +113,7 @@ fn implied(scenario: &Scenario) -> Vec<Need> {
                 cpus.push(*cpu);
             }
             Statement::Modify { .. } => need(Requirement::Breakpoints, "a breakpoint"),
-            Statement::Exec { kind: ExecKind::SetUid, .. } => need(Requirement::Root, "a program that gains rights"),
+            Statement::Exec { kind: Exec::ChangesRights, .. } => need(Requirement::Root, "a program that gains rights"),
             Statement::Fault(Fault::DoorbellSpurious(cpu) | Fault::Storm(cpu, _) | Fault::Held(cpu, _)) => {
                 cpus.push(*cpu);
             }

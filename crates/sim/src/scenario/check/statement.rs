@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use pmux_engine::CpuId;
 
 use super::super::ast::{
-    Callers, ControlOp, ControlTarget, CpuList, Event as SomeEvent, Expectation, Fault, Flag, ForkKind, Name, Open,
-    OpenForm, RingOwnership, Run, SourceSpan, Statement, Step, Target,
+    ControlOp, ControlTarget, CpuList, Event as SomeEvent, Expectation, Fault, Flag, ForkKind, Name, Open, OpenForm,
+    RingOwnership, Run, SourceSpan, Statement, Step, Target,
 };
 use super::super::error::Problem;
 use super::super::names::{canonical_event, event_class, known};
 use super::super::nearest::did_you_mean;
 use super::world::{CheckState, Liveness, on_line, undefined};
+use crate::machine::Reach;
 
 impl CheckState {
     /// What is wrong with a statement here. Changes nothing.
@@ -41,7 +42,7 @@ impl NamedEvent<'_> {
         self.problems.push(Problem::new(self.place, message));
     }
 
-    fn note<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
+    pub(super) fn note<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         result.map_err(|problem| self.problems.push(problem)).ok()
     }
 
@@ -286,7 +287,7 @@ impl NamedEvent<'_> {
             self.problems.push(Problem::new(name.place, message));
         }
         let (Target::Task(root) | Target::TaskOnCpu(root, _)) = &event.target else { return };
-        let has_child = event.flags.has(Flag::Inherit)
+        let has_child = event.flags.contains(&Flag::Inherit)
             && self.world.tasks.iter().any(|(child, task)| {
                 task.liveness == Liveness::Alive && self.world.inherits(child, root.as_str(), event.opened)
             });
@@ -315,7 +316,7 @@ impl NamedEvent<'_> {
     }
 
     fn fault(&mut self, fault: Fault) {
-        if self.world.callers == Some(Callers::Everywhere)
+        if self.world.callers == Some(Reach::Everywhere)
             && matches!(fault, Fault::DoorbellLate(_) | Fault::DoorbellTwice)
         {
             let problem = Problem::new(self.place, "no doorbell rings where callers reach every CPU");

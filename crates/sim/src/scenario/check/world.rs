@@ -9,11 +9,12 @@ use pmux_engine::CpuId;
 use pmux_engine::share::Sharing;
 
 use super::super::ast::{
-    Breakpoint, Callers, ControlOp, ControlTarget, Event, ExecKind, Flag, Flags, ForkKind, Name, Open, OpenForm,
-    Samples, Scenario, SourceSpan, Statement, Step, Target,
+    Breakpoint, ControlOp, ControlTarget, Event, Exec, Flag, Flags, ForkKind, Name, Open, OpenForm, Samples, Scenario,
+    SourceSpan, Statement, Step, Target,
 };
 use super::super::error::Problem;
 use super::super::nearest::nearest;
+use crate::machine::Reach;
 
 /// What is there at one point of a scenario.
 #[derive(Clone)]
@@ -22,7 +23,7 @@ pub(in super::super) struct CheckState {
     pub(super) sim_only: bool,
     /// Whether events that ask the same are counted once.
     pub(super) shares: bool,
-    pub(super) callers: Option<Callers>,
+    pub(super) callers: Option<Reach>,
     pub(super) tasks: BTreeMap<String, CheckedTask>,
     pub(super) events: BTreeMap<String, OpenEvent>,
     /// Event sets and triggers, with what they are.
@@ -107,7 +108,7 @@ impl CheckState {
             Statement::Trigger(trigger) => {
                 self.sets.insert(trigger.name.text.clone(), ("trigger", trigger.name.place));
             }
-            Statement::Exec { task, kind: ExecKind::Plain } => self.execs.push((task.text.clone(), self.step)),
+            Statement::Exec { task, kind: Exec::Plain } => self.execs.push((task.text.clone(), self.step)),
             Statement::Offline { cpu } => {
                 self.offline.insert(*cpu);
             }
@@ -136,7 +137,7 @@ impl CheckState {
                 samples: open.samples,
                 opened: self.step,
                 counted_since: self.step,
-                was_off: open.flags.has(Flag::Disabled) && !open.flags.has(Flag::EnableOnExec),
+                was_off: open.flags.contains(&Flag::Disabled) && !open.flags.contains(&Flag::EnableOnExec),
             };
             self.events.insert(new.name.text.clone(), event);
         }
@@ -165,7 +166,7 @@ impl CheckState {
     /// The task of an event's family that began another program while the event counted it, as far as that is clear.
     pub(super) fn exec_within(&self, event: &OpenEvent) -> Option<&str> {
         let (Target::Task(root) | Target::TaskOnCpu(root, _)) = &event.target else { return None };
-        let inherits = event.flags.has(Flag::Inherit);
+        let inherits = event.flags.contains(&Flag::Inherit);
         let counted =
             |task: &str| task == root.as_str() || inherits && self.inherits(task, root.as_str(), event.opened);
         let within = |(task, at): &&(String, usize)| *at > event.counted_since && counted(task);

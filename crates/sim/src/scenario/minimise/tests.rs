@@ -64,7 +64,7 @@ fn planted_faults_are_found_with_nothing_else() {
             |scenario| {
                 statements(scenario).any(|s| match s {
                     Statement::Open(open) => {
-                        open.flags.has(Flag::Pinned) && open.events.iter().any(|e| e.name.text == "g3")
+                        open.flags.contains(&Flag::Pinned) && open.events.iter().any(|e| e.name.text == "g3")
                     }
                     _ => false,
                 })
@@ -75,7 +75,7 @@ fn planted_faults_are_found_with_nothing_else() {
             // An event is closed after a child that inherited it has exited.
             |scenario| {
                 let at = |wanted: fn(&Statement) -> bool| statements(scenario).position(wanted);
-                let open = at(|s| matches!(s, Statement::Open(open) if open.flags.has(Flag::Inherit)));
+                let open = at(|s| matches!(s, Statement::Open(open) if open.flags.contains(&Flag::Inherit)));
                 let fork = at(|s| matches!(s, Statement::Fork { parent, .. } if parent.text == "A"));
                 let exit = at(|s| matches!(s, Statement::Exit { task } if task.text == "C"));
                 let close = at(|s| matches!(s, Statement::Control { verb: ControlOp::Close, .. }));

@@ -108,10 +108,7 @@ impl<'a> Parser<'a> {
 
     /// As [`Parser::unexpected`], with the nearest of the words that were possible.
     fn unexpected_word<'w>(&self, expected: &str, possible: impl IntoIterator<Item = &'w str>) -> Problem {
-        let help = match self.lexer.peek().0 {
-            Token::Word(typed) => did_you_mean(typed, possible),
-            _ => None,
-        };
+        let help = if let Token::Word(typed) = self.lexer.peek().0 { did_you_mean(typed, possible) } else { None };
         self.unexpected(expected).with_help_if(help)
     }
 }

@@ -104,7 +104,7 @@ impl Parser<'_> {
                 Token::Word("fails" | "each") => return Ok(flags),
                 Token::Word(word) => {
                     let flag = self.choice("inherit, pinned, exclusive, disabled, enable-on-exec, each or fails")?;
-                    if !flags.set(flag) {
+                    if !flags.insert(flag) {
                         return Err(Problem::new(place, format!("`{word}` is said twice")));
                     }
                 }

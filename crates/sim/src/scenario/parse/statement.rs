@@ -4,7 +4,7 @@
 
 use pmux_engine::Nanos;
 
-use super::super::ast::{ControlOp, ControlTarget, Event, ExecKind, Fault, ForkKind, Name, Rate, Run, Statement};
+use super::super::ast::{ControlOp, ControlTarget, Event, Exec, Fault, ForkKind, Name, Rate, Run, Statement};
 use super::super::error::Problem;
 use super::super::lex::Token;
 use super::words::unit_ns;
@@ -33,7 +33,7 @@ impl Parser<'_> {
             "thread" => self.fork(ForkKind::Thread),
             "exec" => {
                 let task = self.task_name()?;
-                let kind = if self.eat_word("setuid") { ExecKind::SetUid } else { ExecKind::Plain };
+                let kind = if self.eat_word("setuid") { Exec::ChangesRights } else { Exec::Plain };
                 Ok(Statement::Exec { task, kind })
             }
             "exit" => Ok(Statement::Exit { task: self.task_name()? }),

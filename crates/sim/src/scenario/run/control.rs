@@ -5,17 +5,9 @@
 use super::super::ast::{Breakpoint, ControlOp, ControlTarget, Event as AstEvent, Name, OpenForm, Statement};
 use super::execution::{Execution, Refused};
 use super::naming::{Bound, RecordState};
-use crate::machine::{Event, Set, Trace};
+use crate::machine::{Event, Trace};
 use crate::timeline::EventFigures;
-use pmux_engine::ControlError;
 use std::rc::Rc;
-
-#[derive(Clone, Copy)]
-enum SwitchObject {
-    Event(Event),
-    Group(Event),
-    Set(Set),
-}
 
 impl Execution {
     pub(super) fn control(&mut self, verb: ControlOp, target: &ControlTarget) -> Result<(), Refused> {
@@ -25,56 +17,38 @@ impl Execution {
         }
         let Some(record) = self.names.records.get(number) else { return Ok(()) };
         let is_group = matches!(target, ControlTarget::Group(_)) && record.open.form == OpenForm::Group;
-        let one = |event| if is_group { SwitchObject::Group(event) } else { SwitchObject::Event(event) };
-        let objects = match &record.bound {
-            Bound::Task(event, _) => vec![one(*event)],
-            Bound::Cpus(events) => events.iter().map(|&(_, event)| one(event)).collect(),
-            Bound::Set(set, _) => vec![SwitchObject::Set(*set)],
+        let switched = if let Bound::Set(set, _) = record.bound {
+            match verb {
+                ControlOp::Enable => self.world.enable_set(set),
+                ControlOp::Disable => self.world.disable_set(set),
+                _ => self.world.reset_set(set),
+            }
+        } else {
+            // There is no reset of whole groups: each of its events is.
+            let each = is_group && verb == ControlOp::Reset;
+            let numbers = if each { record.together.clone() } else { number..number + 1 };
+            let records = self.names.records.get(numbers).unwrap_or_default();
+            let events: Vec<Event> = records.iter().flat_map(|record| record.bound.events()).collect();
+            events.into_iter().try_for_each(|event| match (verb, is_group) {
+                (ControlOp::Enable, false) => self.world.enable(event),
+                (ControlOp::Enable, true) => self.world.enable_group(event),
+                (ControlOp::Disable, false) => self.world.disable(event),
+                (ControlOp::Disable, true) => self.world.disable_group(event),
+                _ => self.world.reset(event),
+            })
         };
-        // There is no reset of whole groups: each of its events is.
-        let objects = match (verb, is_group, &record.bound) {
-            (ControlOp::Reset, true, Bound::Task(..) | Bound::Cpus(_)) => {
-                let together = self.names.records.get(record.together.clone()).unwrap_or_default();
-                together.iter().flat_map(|record| record.bound.events()).map(SwitchObject::Event).collect()
-            }
-            _ => objects,
-        };
-        objects.into_iter().try_for_each(|object| self.switch(verb, object)).map_err(Refused::of_control)
-    }
-
-    fn switch(&mut self, verb: ControlOp, object: SwitchObject) -> Result<(), ControlError> {
-        match (verb, object) {
-            (ControlOp::Enable, SwitchObject::Event(event)) => self.world.enable(event),
-            (ControlOp::Enable, SwitchObject::Group(event)) => self.world.enable_group(event),
-            (ControlOp::Enable, SwitchObject::Set(set)) => self.world.enable_set(set),
-            (ControlOp::Disable, SwitchObject::Event(event)) => self.world.disable(event),
-            (ControlOp::Disable, SwitchObject::Group(event)) => self.world.disable_group(event),
-            (ControlOp::Disable, SwitchObject::Set(set)) => self.world.disable_set(set),
-            (ControlOp::Reset, SwitchObject::Event(event) | SwitchObject::Group(event)) => self.world.reset(event),
-            (ControlOp::Reset, SwitchObject::Set(set)) => self.world.reset_set(set),
-            (ControlOp::Close, SwitchObject::Event(event) | SwitchObject::Group(event)) => {
-                self.world.close(event);
-                Ok(())
-            }
-            (ControlOp::Close, SwitchObject::Set(set)) => {
-                self.world.close_set(set);
-                Ok(())
-            }
-        }
+        switched.map_err(Refused::of_control)
     }
 
     /// Lets a breakpoint become another one, on all of its CPUs or on none.
     pub(super) fn modify(&mut self, name: &Name, to: Breakpoint) -> Result<(), Refused> {
         let number = self.names.open_number(name)?;
         let Some(record) = self.names.records.get(number) else { return Ok(()) };
-        match record.bound.clone() {
-            Bound::Task(event, _) => self.become_breakpoint(&[event], number, to),
-            Bound::Cpus(events) => {
-                let events: Vec<Event> = events.iter().map(|&(_, event)| event).collect();
-                self.become_breakpoint(&events, number, to)
-            }
-            Bound::Set(..) => Err(Refused::Unusable(format!("`{name}` is of a system-wide set"))),
+        if matches!(record.bound, Bound::Set(..)) {
+            return Err(Refused::Unusable(format!("`{name}` is of a system-wide set")));
         }
+        let events = record.bound.events();
+        self.become_breakpoint(&events, number, to)
     }
 
     /// Whether the machine's books follow a statement: see [`World::can_follow`].
@@ -138,14 +112,9 @@ impl Execution {
             let Some(record) = self.names.records.get_mut(number) else { continue };
             record.state = RecordState::Closed(figures);
         }
-        let objects = match bound {
-            Bound::Task(event, _) => vec![SwitchObject::Group(event)],
-            Bound::Cpus(events) => events.into_iter().map(|(_, event)| SwitchObject::Group(event)).collect(),
-            Bound::Set(set, _) => vec![SwitchObject::Set(set)],
-        };
-        for object in objects {
-            // Closing is never refused.
-            let _ = self.switch(ControlOp::Close, object);
+        match bound {
+            Bound::Set(set, _) => self.world.close_set(set),
+            bound => bound.events().into_iter().for_each(|event| self.world.close(event)),
         }
     }
 }

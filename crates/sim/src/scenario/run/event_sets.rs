@@ -2,8 +2,7 @@
 //!
 //! **Invariant:** what is due is looked at behind each statement that is no expectation, triggers first: what they promise may go on.
 
-use super::super::ast::{EventSet, Name, Subject, Switching, Trigger};
-use super::super::ast::{Part, SourceSpan};
+use super::super::ast::{EventSet, Name, Part, Subject, Switching, Trigger};
 use super::super::eval::Observe as _;
 use super::super::trigger_watch::TriggerWatch;
 use super::execution::{Execution, Refused};
@@ -43,31 +42,19 @@ impl Execution {
     }
 
     fn count_of(&self, event: &Name) -> Option<Count> {
-        let subject = Subject { event: Name { place: SourceSpan::NOWHERE, ..event.clone() }, part: Part::Whole };
-        Facts(self).count(&subject).ok()
+        Facts(self).count(&Subject { event: event.clone(), part: Part::Whole }).ok()
     }
 
     /// Looks at all triggers, and switches what is due.
     pub(super) fn look_around(&mut self) -> Result<(), Refused> {
-        for number in 0..self.trigger_watches.len() {
-            let Some(event) =
-                self.trigger_watches.get(number).map(|trigger_watch| trigger_watch.trigger().event.clone())
-            else {
-                continue;
-            };
-            let (count, now) = (self.count_of(&event), self.world.now());
-            let Some(trigger_watch) = self.trigger_watches.get_mut(number) else { continue };
-            if trigger_watch.look(now, count) {
-                let switches = trigger_watch.trigger().switches.clone();
-                self.switch_set(&switches)?;
-            }
-        }
+        let mut trigger_watches = std::mem::take(&mut self.trigger_watches);
+        let switched = trigger_watches.iter_mut().try_for_each(|trigger_watch| {
+            let (count, now) = (self.count_of(&trigger_watch.trigger().event), self.world.now());
+            if trigger_watch.look(now, count) { self.switch_set(&trigger_watch.trigger().switches) } else { Ok(()) }
+        });
+        self.trigger_watches = trigger_watches;
+        switched?;
         self.world.settle_event_sets().map_err(refused)
-    }
-
-    pub(super) fn fired(&self, name: &Name) -> Result<u64, String> {
-        let found = self.trigger_watches.iter().rev().find(|trigger_watch| trigger_watch.trigger().name == *name);
-        found.map(TriggerWatch::fired).ok_or_else(|| format!("there is no trigger `{name}`"))
     }
 }
 

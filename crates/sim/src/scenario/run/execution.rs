@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** after an error nothing of the statement is left that has a name; what the machine did in it is done.
 
-use super::super::ast::{Expectation, Name, Scenario, SourceSpan, Statement, Step};
+use super::super::ast::{Name, Scenario, SourceSpan, Statement, Step};
 use super::super::eval::evaluate;
 use super::super::trigger_watch::TriggerWatch;
 use super::machine::{Unusable, description};
@@ -14,7 +14,7 @@ use super::observe::Facts;
 use super::outcome::{Cause, Failure, Figures, MOST_FAILURES, Outcome, RunResult};
 use super::{Checks, RunOptions};
 use crate::check::Violation;
-use crate::machine::{Event, MachineFault, Reach, Trace, World};
+use crate::machine::{Event, Reach, Trace, World};
 use crate::timeline::{StatementSpan, Timeline};
 use pmux_engine::target::ContextKey;
 use pmux_engine::{ControlError, OpenError, TaskId};
@@ -98,7 +98,7 @@ impl Execution {
     /// Where callers reach their own CPU only, they also stay there: otherwise no doorbell would ring.
     pub(super) fn stay_put(&mut self) {
         if self.options.reach == Some(Reach::OwnCpu) {
-            self.world.fault(MachineFault::StayPut);
+            self.world.stay_put();
         }
     }
 
@@ -202,7 +202,7 @@ impl Execution {
                 self.await_trigger(trigger);
                 Ok(())
             }
-            Statement::Expect(expectation) => self.expect(expectation),
+            Statement::Expect(expectation) => evaluate(expectation, &mut Facts(self)).map_err(Refused::Unmet),
             Statement::Task { name, on } => self.task(name, *on),
             Statement::Run(run) => self.run(run),
             Statement::Migrate { task, to } => self.migrate(task, *to),
@@ -216,10 +216,6 @@ impl Execution {
             Statement::Wait { span } => self.wait(*span),
             Statement::Fault(fault) => self.fault(*fault),
         }
-    }
-
-    fn expect(&mut self, expectation: &Expectation) -> Result<(), Refused> {
-        evaluate(expectation, &mut Facts(self)).map_err(|unmet| Refused::Unmet(unmet.to_string()))
     }
 
     /// Checks the machine now.
@@ -272,22 +268,16 @@ impl Execution {
         let timeline = (self.options.timeline == Trace::On).then(|| self.timeline());
         let ended = self.failures.iter().any(Failure::ends_the_run);
         if !ended && self.options.checks != Checks::Nothing {
-            for (what, step) in [
-                ("at the end, when the faults have stopped", Self::converge as fn(&mut Self) -> Result<(), Violation>),
-                ("at the end, when everything is closed", Self::close_everything),
-            ] {
-                if let Err(violation) = step(&mut self) {
-                    let (place, at, cause) = (SourceSpan::NOWHERE, self.world.now(), self.cause_of(&violation));
-                    self.keep(&Failure { place, step: None, statement: what.to_owned(), at, cause });
-                    break;
-                }
+            let checked = match self.world.check_convergence() {
+                Ok(()) => self.close_everything().map_err(|why| ("at the end, when everything is closed", why)),
+                Err(why) => Err(("at the end, when the faults have stopped", why)),
+            };
+            if let Err((what, violation)) = checked {
+                let (place, at, cause) = (SourceSpan::NOWHERE, self.world.now(), self.cause_of(&violation));
+                self.keep(&Failure { place, step: None, statement: what.to_owned(), at, cause });
             }
         }
         Outcome { result: result(self.failures), figures, timeline }
-    }
-
-    fn converge(&mut self) -> Result<(), Violation> {
-        self.world.check_convergence()
     }
 
     fn close_everything(&mut self) -> Result<(), Violation> {

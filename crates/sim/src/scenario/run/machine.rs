@@ -4,9 +4,7 @@
 //!
 //! **Invariant:** pure; what the line says twice or impossibly is [`Unusable`], never another machine.
 
-use super::super::ast::{
-    Callers, DebugRegisters, Fault, MachineSpec, OverflowSignal, Requirement, Scenario, SourceSpan, Statement,
-};
+use super::super::ast::{DebugRegisters, Fault, MachineSpec, Requirement, Scenario, SourceSpan, Statement};
 use super::super::names::canonical_event;
 use super::RunOptions;
 use crate::machine::{Counts, Description, Kind, PmuDescription, Reach, profiles};
@@ -79,12 +77,8 @@ pub fn description(scenario: &Scenario, options: &RunOptions) -> Result<Descript
             (_, Slots::Plenty) => {}
         }
     }
-    let said = machine.callers.map(|callers| match callers {
-        Callers::Everywhere => Reach::Everywhere,
-        Callers::OwnCpu => Reach::OwnCpu,
-    });
     description.tick = machine.tick.unwrap_or(description.tick);
-    description.reach = options.reach.or(said).unwrap_or_else(|| reach(scenario));
+    description.reach = options.reach.or(machine.callers).unwrap_or_else(|| reach(scenario));
     description.trace = options.timeline;
     description.check().map_err(|error| wrong(error.to_string()))?;
     Ok(description)
@@ -117,11 +111,7 @@ fn change_debug_registers(pmu: &mut PmuDescription, registers: Option<DebugRegis
 fn changed(pmu: &PmuDescription, machine: &MachineSpec) -> Result<PmuDescription, String> {
     let (general, fixed_before) = parts(pmu);
     let general = machine.counters.unwrap_or(general);
-    let overflow = machine.overflow.map_or(pmu.overflow, |overflow| match overflow {
-        OverflowSignal::Interrupt => OverflowBy::Interrupt,
-        OverflowSignal::Nmi => OverflowBy::Nmi,
-        OverflowSignal::Poll => OverflowBy::Poll,
-    });
+    let overflow = machine.overflow.unwrap_or(pmu.overflow);
     let width_bits = machine.width_bits.unwrap_or(pmu.width_bits);
     let mut changed = PmuDescription::hardware(&pmu.name, general, width_bits, overflow);
     for constraint in &machine.constrained {

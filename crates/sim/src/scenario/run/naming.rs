@@ -71,12 +71,7 @@ impl Names {
     pub(super) fn enter(&mut self, open: &Rc<Open>, bound: Vec<Bound>) {
         let first = self.records.len();
         for (index, (new, bound)) in open.events.iter().zip(bound).enumerate() {
-            match &bound {
-                Bound::Task(event, _) | Bound::Set(_, event) => drop(self.of_event.insert(*event, first + index)),
-                Bound::Cpus(events) => {
-                    self.of_event.extend(events.iter().map(|&(_, event)| (event, first + index)));
-                }
-            }
+            self.of_event.extend(bound.events().into_iter().map(|event| (event, first + index)));
             self.events.insert(new.name.text.clone(), first + index);
             self.records.push(Record {
                 name: new.name.text.clone(),

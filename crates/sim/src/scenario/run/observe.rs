@@ -7,6 +7,7 @@
 
 use super::super::ast::{Name, Part, Subject, Window};
 use super::super::eval::{Gap, Observe};
+use super::super::trigger_watch::fired;
 use super::execution::{Execution, Refused};
 use super::naming::{Bound, Record, RecordState};
 use crate::machine::{Event, Set, Truth};
@@ -92,7 +93,7 @@ impl Observe for Facts<'_> {
     }
 
     fn fired(&mut self, trigger: &Name) -> Result<u64, String> {
-        self.0.fired(trigger)
+        fired(&self.0.trigger_watches, trigger)
     }
 
     fn lost(&mut self, subject: Option<&Subject>) -> Result<u64, String> {
@@ -324,15 +325,12 @@ impl Execution {
             name: record.name.clone(),
             event: event.map(|new| new.event.to_string()).unwrap_or_default(),
             target: record.open.target.to_string(),
-            flags: flags.iter().map(|flag| flag.to_string()).collect(),
+            flags: flags.iter().map(ToString::to_string).collect(),
             count: self.count_all(record).ok(),
             truth: truths.iter().fold(0, |sum, truth| sum.wrapping_add(truth.counted)),
             lost: self.lost_of(number),
             state: leader.and_then(|leader| self.world.state_of(leader).ok()),
-            gaps: match record.bound {
-                Bound::Set(set, _) => self.gaps(set).unwrap_or_default(),
-                _ => Vec::new(),
-            },
+            gaps: if let Bound::Set(set, _) = record.bound { self.gaps(set).unwrap_or_default() } else { Vec::new() },
             closed: None,
         }
     }

@@ -12,12 +12,10 @@ use super::super::names::{EventClass, canonical_event, event_class};
 use super::execution::{Execution, Refused};
 use super::naming::Bound;
 use crate::machine::{Kind, Start, World};
-use crate::oracle::ring::Mode;
 use pmux_abi::attr::{Attr, AttrFlags, SampleFormat, Sampling, breakpoint};
 use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::pmu::BankError;
 use pmux_engine::share::{Sharing, SharingScope};
-use pmux_engine::system_wide::{Absent, SetScope};
 use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, PmuId, Target as Aim, TaskId};
 use std::rc::Rc;
@@ -43,7 +41,7 @@ impl Execution {
 
     /// One group, on a task or on each of some CPUs.
     fn open_group(&mut self, open: &Open, asked: &[EventRequest]) -> Result<(), Refused> {
-        let start = if open.flags.has(Flag::Disabled) { Start::LeaderOff } else { Start::Enabled };
+        let start = if open.flags.contains(&Flag::Disabled) { Start::LeaderOff } else { Start::Enabled };
         let domain = domain(open);
         let task = match &open.target {
             Target::Task(task) | Target::TaskOnCpu(task, _) => Some(self.names.task(task)?),
@@ -74,11 +72,10 @@ impl Execution {
 
     /// A ring for each name; the events of a name on several CPUs have one in common. Closes everything where that can't be.
     fn give_rings(&mut self, samples: Samples, bound: &[Bound]) -> Result<(), Refused> {
-        let mode = mode_of(samples);
         for bound in bound {
             let events = bound.events();
             let Some((&first, others)) = events.split_first() else { continue };
-            let led = self.world.attach_ring(first, mode, samples.ring_bytes as usize);
+            let led = self.world.attach_ring(first, samples.mode, samples.ring_bytes as usize);
             let led = led.and_then(|()| others.iter().try_for_each(|&other| self.world.redirect(other, first)));
             if let Err(error) = led {
                 for event in bound.events() {
@@ -161,15 +158,15 @@ impl Execution {
         };
         let (set, events) = self
             .world
-            .open_set_in(domain(open), &groups, SetScope::Everything, &mask, Absent::Await)
+            .open_set(domain(open), &groups, &mask)
             .map_err(|error| Refused::errno(error.error.errno(), error.to_string()))?;
         if let Some(samples) = open.samples
-            && let Err(error) = self.world.attach_set_ring(set, mode_of(samples), samples.ring_bytes as usize)
+            && let Err(error) = self.world.attach_set_ring(set, samples.mode, samples.ring_bytes as usize)
         {
             self.world.close_set(set);
             return Err(Refused::errno(error.errno(), error.to_string()));
         }
-        if !open.flags.has(Flag::Disabled)
+        if !open.flags.contains(&Flag::Disabled)
             && let Err(error) = self.world.enable_set(set)
         {
             self.world.close_set(set);
@@ -220,13 +217,6 @@ impl Execution {
     }
 }
 
-const fn mode_of(samples: Samples) -> Mode {
-    match samples.mode {
-        RingMode::Forward => Mode::Forward,
-        RingMode::Overwrite => Mode::Overwrite,
-    }
-}
-
 fn is_shared(open: &Open) -> bool {
     open.samples.is_some_and(|samples| samples.ownership == RingOwnership::Shared)
 }
@@ -262,7 +252,7 @@ fn with_samples(mut asked: Vec<EventRequest>, open: &Open) -> Vec<EventRequest> 
 
 /// `inherit` on all events, what is asked of a whole group on its leader.
 fn with_flags(mut asked: Vec<EventRequest>, open: &Open) -> Vec<EventRequest> {
-    let has = |flag, bit| if open.flags.has(flag) { bit } else { AttrFlags::empty() };
+    let has = |flag: Flag, bit| if open.flags.contains(&flag) { bit } else { AttrFlags::empty() };
     let of_leader = has(Flag::Pinned, AttrFlags::PINNED)
         | has(Flag::Exclusive, AttrFlags::EXCLUSIVE)
         | has(Flag::EnableOnExec, AttrFlags::ENABLE_ON_EXEC);

@@ -2,13 +2,12 @@
 //!
 //! **Invariant:** between two statements no task is on a CPU, and all tasks do what is typical.
 
-use super::super::ast::{AccessKind, ExecKind, Fault, Name, Rate, Run};
+use super::super::ast::{AccessKind, Exec, Fault, Name, Rate, Run};
 use super::super::names::canonical_event;
 use super::execution::{Execution, Refused};
-use crate::machine::{self, Access, Counts, CpuError, Kind, Rates, TaskError};
-use pmux_engine::engine::Exec;
-use pmux_engine::pmu::{BankError, Slot, Slots};
-use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
+use crate::machine::{self, CpuError, Kind, Rates, TaskError};
+use pmux_engine::pmu::BankError;
+use pmux_engine::{CpuId, Nanos, TaskId};
 
 /// The most ticks of a CPU's timer in one statement: more of them take minutes.
 const MOST_TICKS: u64 = 50_000_000;
@@ -77,12 +76,7 @@ impl Execution {
 
     pub(super) fn access(&mut self, task: &Name, address: u64, kind: AccessKind, times: u32) -> Result<(), Refused> {
         let task = self.names.task(task)?;
-        let access = match kind {
-            AccessKind::Read => Access::Read,
-            AccessKind::Write => Access::Write,
-            AccessKind::Execute => Access::Execute,
-        };
-        self.world.access(task, address, access, times.into()).map_err(|error| self.of_task(&error))
+        self.world.access(task, address, kind, times.into()).map_err(|error| self.of_task(&error))
     }
 
     /// A fork that an event was refused in is a fork all the same: the child is there, and is not counted.
@@ -96,12 +90,8 @@ impl Execution {
         Ok(())
     }
 
-    pub(super) fn exec(&mut self, task: &Name, kind: ExecKind) -> Result<(), Refused> {
+    pub(super) fn exec(&mut self, task: &Name, exec: Exec) -> Result<(), Refused> {
         let task = self.names.task(task)?;
-        let exec = match kind {
-            ExecKind::Plain => Exec::Plain,
-            ExecKind::SetUid => Exec::ChangesRights,
-        };
         self.world.exec(task, exec).map_err(|error| self.of_task(&error))
     }
 
@@ -127,44 +117,19 @@ impl Execution {
     }
 
     pub(super) fn fault(&mut self, fault: Fault) -> Result<(), Refused> {
-        use machine::MachineFault as Real;
-        let real = match fault {
-            Fault::Alloc(nth) => Real::Alloc(nth),
-            Fault::Program(nth) => Real::Program(nth),
-            Fault::Start(nth) => Real::Start(nth),
-            Fault::Read(nth) => Real::Read(nth),
-            Fault::HandOver(nth) => Real::HandOver(nth),
-            Fault::Held(cpu, counter) => self.held(cpu, counter)?,
-            Fault::InterruptLate(by) => Real::InterruptLate(by),
-            Fault::DoorbellLate(by) => Real::DoorbellLate(by),
-            Fault::DoorbellTwice => Real::DoorbellTwice,
-            Fault::DoorbellSpurious(cpu) => {
-                self.known_cpu(cpu)?;
-                Real::DoorbellSpurious(cpu)
-            }
-            Fault::Storm(cpu, interrupts) => {
-                self.known_cpu(cpu)?;
-                Real::Storm(cpu, interrupts)
-            }
-            Fault::None => {
-                self.world.heal();
-                self.stay_put();
-                return Ok(());
-            }
-        };
-        self.world.fault(real);
+        if let Fault::Held(cpu, _) | Fault::DoorbellSpurious(cpu) | Fault::Storm(cpu, _) = fault {
+            self.known_cpu(cpu)?;
+        }
+        if let Fault::Held(cpu, counter) = fault
+            && self.world.pmu_with(counter).is_none()
+        {
+            return Err(Refused::Unusable(format!("cpu{cpu} has no counter {counter}")));
+        }
+        self.world.fault(fault);
+        if fault == Fault::None {
+            self.stay_put();
+        }
         Ok(())
-    }
-
-    /// Another owner has a hardware counter.
-    fn held(&self, cpu: CpuId, counter: u8) -> Result<machine::MachineFault, Refused> {
-        self.known_cpu(cpu)?;
-        let pmus = &self.world.description().pmus;
-        let hardware = pmus.iter().position(
-            |pmu| matches!((&pmu.counts, pmu.slots), (Counts::Kinds(_), Slots::Scarce(count)) if counter < count),
-        );
-        let pmu = hardware.ok_or_else(|| Refused::Unusable(format!("cpu{cpu} has no counter {counter}")))?;
-        Ok(machine::MachineFault::SlotHeld(cpu, PmuId(pmu as u16), Slot(counter.into())))
     }
 
     fn known_cpu(&self, cpu: CpuId) -> Result<(), Refused> {

@@ -2,42 +2,20 @@
 
 use std::path::PathBuf;
 
+use super::super::files::{find, read};
 use super::super::{check, parse, print, render};
 
-/// The name and text of each file.
-fn files() -> Vec<(String, String)> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    let mut files: Vec<_> = paths
-        .filter(|path| path.extension().is_some_and(|extension| extension == "scn"))
-        .map(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
-            (name, text)
-        })
-        .collect();
-    files.sort();
-    files
-}
-
 #[test]
-fn every_file_is_right_and_says_what_it_shows() {
-    let files = files();
+fn every_file_is_right_says_what_it_shows_and_prints_to_a_fixed_point() {
+    let files = find(&[PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")]).unwrap();
     assert!(files.len() >= 15, "only {} files", files.len());
-    for (name, text) in files {
+    for path in files {
+        let (name, text) = (path.display().to_string(), read(&path).unwrap());
         let scenario = parse(&text).unwrap_or_else(|problems| panic!("{}", render(&name, &text, &problems)));
         let problems = check(&scenario);
         assert!(problems.is_empty(), "{}", render(&name, &text, &problems));
         let about = scenario.header.about.join(" ");
         assert!(about.starts_with("Shows ") && about.ends_with('.'), "{name} doesn't begin with what it shows");
-    }
-}
-
-#[test]
-fn every_file_prints_to_a_fixed_point() {
-    for (name, text) in files() {
-        let scenario = parse(&text).unwrap_or_else(|problems| panic!("{}", render(&name, &text, &problems)));
         let printed = print(&scenario);
         assert_eq!(parse(&printed).as_ref(), Ok(&scenario), "{name}\n{printed}");
     }

@@ -223,7 +223,7 @@ fn statement() -> impl Strategy<Value = Statement> {
         1 => (task(), 1..99_u32).prop_map(|(task, pages)| Statement::Touch { task, pages }),
         1 => access.prop_map(|(task, address, kind, times)| Statement::Access { task, address, kind, times }),
         2 => fork.prop_map(|(parent, child, kind)| Statement::Fork { parent, child, kind }),
-        1 => (task(), select(vec![ExecKind::Plain, ExecKind::SetUid]))
+        1 => (task(), select(vec![Exec::Plain, Exec::ChangesRights]))
             .prop_map(|(task, kind)| Statement::Exec { task, kind }),
         1 => task().prop_map(|task| Statement::Exit { task }),
         3 => control(),

@@ -1,11 +1,11 @@
 //! Events of cgroups on a CPU whose kernel switches tasks: who is on, beside every moment that there is.
 
-use super::host::{CPU, Machine, OTHER_CPU, SCARCE, event, group};
+use super::host::{CPU, Machine, OTHER_CPU};
+use super::rotation::{group_of, random_events};
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::engine::Census;
 use pmux_engine::pmu::SlotMask;
-use pmux_engine::target::Opened;
-use pmux_engine::target::{ContextKey, Filter};
+use pmux_engine::target::{ContextKey, Filter, Opened};
 use pmux_engine::{CgroupId, CpuId, Engine, EventState, Target};
 use pmux_sim::oracle::cgroups::{self, GroupInCgroup};
 use pmux_sim::oracle::placement::fits;
@@ -23,9 +23,7 @@ fn single(cgroup: Option<usize>, count: u8) -> GroupInCgroup {
 
 fn random_group(random: &mut fastrand::Rng, count: u8, cgroups: usize) -> GroupInCgroup {
     loop {
-        let any = SlotMask::first(count).0;
-        let mask = |random: &mut fastrand::Rng| if random.bool() { any } else { random.u64(1..=any) };
-        let events: Vec<_> = (0..random.usize(1..=3)).map(|_| SlotMask(mask(random))).collect();
+        let events = random_events(random, count, 3);
         let cgroup = (random.u8(0..5) > 0).then(|| random.usize(0..cgroups));
         let priority = if random.u8(0..10) == 0 { Priority::Pinned } else { Priority::Flexible };
         let pmu_use = if random.u8(0..12) == 0 { PmuUse::Exclusive } else { PmuUse::Shared };
@@ -36,14 +34,9 @@ fn random_group(random: &mut fastrand::Rng, count: u8, cgroups: usize) -> GroupI
 }
 
 fn open(engine: &Engine<Machine>, wanted: &GroupInCgroup, cpu: CpuId) -> Opened {
-    let mut demand = AttrFlags::empty();
-    demand.set(AttrFlags::PINNED, wanted.priority == Priority::Pinned);
-    demand.set(AttrFlags::EXCLUSIVE, wanted.pmu_use == PmuUse::Exclusive);
-    let flags = |index| if index == 0 { demand } else { AttrFlags::empty() };
-    let events = wanted.events.iter().enumerate();
-    let events = events.map(|(index, allowed)| (SCARCE, event(1, allowed.0, flags(index))));
+    let spec = group_of(&wanted.events, (wanted.priority, wanted.pmu_use), AttrFlags::empty());
     let filter = wanted.cgroup.map_or(Filter::Everything, |cgroup| Filter::Cgroup(CgroupId(cgroup as u64)));
-    let opened = engine.open(&group(events), Target { context: ContextKey::Cpu(cpu), filter }).unwrap();
+    let opened = engine.open(&spec, Target { context: ContextKey::Cpu(cpu), filter }).unwrap();
     // Whether it is in error afterwards is seen in its state.
     let _ = engine.enable_group(opened.group);
     opened

@@ -6,7 +6,7 @@ use pmux_engine::engine::{Census, Exec, FamilyTally};
 use pmux_engine::inherit::Attribution;
 use pmux_engine::target::Opened;
 use pmux_engine::{Count, Engine, FamilyId, PmuId, Target, TaskId};
-use pmux_sim::oracle::inheritance::{Inherit, InheritModel, InheritTally, NewEvent, Program, RootKey, RootPart};
+use pmux_sim::oracle::inheritance::{Inherit, InheritModel, InheritTally, NewEvent, RootKey, RootPart};
 use proptest::prelude::*;
 
 /// The task that is there from the beginning.
@@ -34,7 +34,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let mut model = InheritModel::new();
+        let mut model = InheritModel::default();
         model.task(FIRST);
         Self { engine: Machine::engine(COUNTERS, Switching::Here), model, roots: Vec::new(), next_task: FIRST.0 + 1 }
     }
@@ -99,10 +99,9 @@ impl Pair {
         assert_eq!(forked.is_err(), lost_now > lost, "{forked:?}");
     }
 
-    fn exec(&mut self, task: TaskId, program: Program) {
-        let exec = if program == Program::Plain { Exec::Plain } else { Exec::ChangesRights };
+    fn exec(&mut self, task: TaskId, exec: Exec) {
         self.engine.task_exec(task, exec);
-        self.model.exec(task, program);
+        self.model.exec(task, exec);
     }
 
     /// A task exits; if it is on the CPU, no task follows it there.
@@ -207,8 +206,8 @@ fn follow(steps: &[Small]) {
                 pair.fork(parent, Refused::Nothing);
             }
             (Small::ExitOldest, Some(task), _) | (Small::ExitYoungest, _, Some(task)) => pair.exit(task),
-            (Small::ExecYoungest, _, Some(task)) => pair.exec(task, Program::Plain),
-            (Small::BlindYoungest, _, Some(task)) => pair.exec(task, Program::ChangesRights),
+            (Small::ExecYoungest, _, Some(task)) => pair.exec(task, Exec::Plain),
+            (Small::BlindYoungest, _, Some(task)) => pair.exec(task, Exec::ChangesRights),
             (Small::Toggle, ..) => {
                 on = !on;
                 pair.switch(0, RootPart::Group, on);
@@ -315,7 +314,7 @@ fn perform(pair: &mut Pair, op: Op) {
         }
         Op::Exec { task: who, blind } => {
             if let Some(task) = task(who) {
-                pair.exec(task, if blind { Program::ChangesRights } else { Program::Plain });
+                pair.exec(task, if blind { Exec::ChangesRights } else { Exec::Plain });
             }
         }
         Op::Exit(who) => task(who).into_iter().for_each(|task| pair.exit(task)),

@@ -145,15 +145,11 @@ impl Beside {
 
     /// Asks for several as one.
     fn reserve_all(&mut self, requests: &[ClaimRequest]) {
-        let before = self.held.len();
+        let mut models = Vec::new();
         let refused = requests.iter().enumerate().find_map(|(index, request)| {
-            let said = self.model.reserve(request.oracle_request());
-            match said {
+            match self.model.reserve(request.oracle_request()) {
                 Ok(model) => {
-                    // The ledger's part is filled in below.
-                    let ledger =
-                        self.ledger.reserve(Claim::one(Kind::Data), nowhere(), Holder::Opening).unwrap().commit();
-                    self.held.push(Held { request: request.clone(), model, ledger });
+                    models.push(model);
                     None
                 }
                 Err(refused) => Some((index, refused)),
@@ -164,16 +160,12 @@ impl Beside {
         let granted = granted.map(|tokens| tokens.into_iter().map(|token| token.commit()).collect::<Vec<_>>());
         match (refused, granted) {
             (None, Ok(reservations)) => {
-                for (held, reservation) in self.held[before..].iter_mut().zip(reservations) {
-                    let stand_in = std::mem::replace(&mut held.ledger, reservation);
-                    assert!(self.ledger.release(stand_in));
-                }
+                let held = requests.iter().cloned().zip(models).zip(reservations);
+                self.held.extend(held.map(|((request, model), ledger)| Held { request, model, ledger }));
             }
             (Some(said), Err((index, refused))) => {
                 assert_eq!(said, (index, plain(refused)), "{requests:?}");
-                while self.held.len() > before {
-                    self.release(self.held.len() - 1);
-                }
+                models.into_iter().for_each(|model| assert!(self.model.release(model).is_ok(), "{requests:?}"));
             }
             answers => panic!("{requests:?}: {answers:?}"),
         }
@@ -217,10 +209,6 @@ impl Beside {
         }
         assert_eq!(self.ledger.len(), self.held.len());
     }
-}
-
-fn nowhere() -> BpTarget {
-    BpTarget::Cpus(CpuMask::default())
 }
 
 const CPUS: u32 = 3;

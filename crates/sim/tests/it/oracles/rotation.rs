@@ -5,7 +5,7 @@ use pmux_abi::attr::AttrFlags;
 use pmux_engine::engine::Census;
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::target::Opened;
-use pmux_engine::{Count, Engine, EventId, EventState, Nanos, OpenError, Target, TaskId};
+use pmux_engine::{Count, Engine, EventId, EventState, GroupSpec, Nanos, OpenError, Target, TaskId};
 use pmux_sim::oracle::placement::{fits, placements};
 use pmux_sim::oracle::rotation::{Core, Group, PlannedState, PmuUse, Priority, Side};
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,16 +144,28 @@ pub fn planned_state(engine: &Engine<Machine>, leader: EventId) -> PlannedState 
     }
 }
 
+/// Up to so many events of a machine of `count` counters.
+pub fn random_events(random: &mut fastrand::Rng, count: u8, most: usize) -> Vec<SlotMask> {
+    let any = SlotMask::first(count).0;
+    let mask = |random: &mut fastrand::Rng| if random.bool() { any } else { random.u64(1..=any) };
+    (0..random.usize(1..=most)).map(|_| SlotMask(mask(random))).collect()
+}
+
+/// A group as the engine is asked for it; its leader has these flags too.
+pub fn group_of(events: &[SlotMask], (priority, pmu_use): (Priority, PmuUse), more: AttrFlags) -> GroupSpec {
+    let mut demand = more;
+    demand.set(AttrFlags::PINNED, priority == Priority::Pinned);
+    demand.set(AttrFlags::EXCLUSIVE, pmu_use == PmuUse::Exclusive);
+    let flags = |index| if index == 0 { demand } else { AttrFlags::empty() };
+    let events = events.iter().enumerate();
+    group(events.map(|(index, allowed)| (SCARCE, event(rate(index), allowed.0, flags(index)))))
+}
+
 /// Opens a group; its leader has these flags too.
 pub fn open_with(engine: &Engine<Machine>, wanted: &Group, more: AttrFlags) -> Result<Opened, OpenError> {
-    let mut demand = more;
-    demand.set(AttrFlags::PINNED, wanted.priority == Priority::Pinned);
-    demand.set(AttrFlags::EXCLUSIVE, wanted.pmu_use == PmuUse::Exclusive);
-    let flags = |index| if index == 0 { demand } else { AttrFlags::empty() };
-    let events = wanted.events.iter().enumerate();
-    let events = events.map(|(index, allowed)| (SCARCE, event(rate(index), allowed.0, flags(index))));
+    let spec = group_of(&wanted.events, (wanted.priority, wanted.pmu_use), more);
     let target = if wanted.side == Side::Cpu { Target::cpu(CPU) } else { Target::task(TASK) };
-    engine.open(&group(events), target)
+    engine.open(&spec, target)
 }
 
 type Lane = (Side, Priority);

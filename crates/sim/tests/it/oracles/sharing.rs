@@ -268,30 +268,25 @@ fn ask(place: ContextKey, rates: &[u64], flags: AttrFlags) -> Ask {
 fn themes() -> Vec<Theme> {
     let (task, cpu) = (ContextKey::Task(T), ContextKey::Cpu(CPU));
     let alike = ask(task, &[3], none());
+    let usual = Theme { name: "", asks: Vec::new(), rates: &[], also: &[], most_groups: 3, depth: 4 };
     vec![
         Theme {
             name: "single events of a task and of a CPU",
             asks: vec![ask(task, &[3], none()), ask(cpu, &[3], none())],
             rates: &[5],
-            also: &[],
-            most_groups: 3,
             depth: 5,
+            ..usual
         },
         Theme {
             name: "groups, and single events beside them",
             asks: vec![ask(task, &[3, 5], none()), ask(task, &[5], none())],
-            rates: &[],
-            also: &[],
-            most_groups: 3,
-            depth: 4,
+            ..usual
         },
         Theme {
             name: "groups that change",
             asks: vec![ask(task, &[3, 5], none()), ask(task, &[5], none())],
             rates: &[5, 7],
-            also: &[],
-            most_groups: 3,
-            depth: 4,
+            ..usual
         },
         Theme {
             name: "who demands what, and in which domain",
@@ -302,10 +297,7 @@ fn themes() -> Vec<Theme> {
                 ask(task, &[3], AttrFlags::ENABLE_ON_EXEC),
                 Ask { circle: 1, ..alike },
             ],
-            rates: &[],
-            also: &[],
-            most_groups: 3,
-            depth: 4,
+            ..usual
         },
         Theme {
             name: "families",

@@ -2,7 +2,7 @@
 //! of ticks and switches.
 
 use super::host::{CPU, Machine, Switching, switch};
-use super::rotation::{Pair, Step, TASK, enable_in_order, open_with, planned_state};
+use super::rotation::{Pair, Step, TASK, enable_in_order, open_with, planned_state, random_events};
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::engine::Census;
 use pmux_engine::inherit::{Attribution, Family};
@@ -17,9 +17,7 @@ fn random_machine(random: &mut fastrand::Rng) -> (u8, Vec<Group>) {
     let count = random.u8(1..=8);
     let mut groups = Vec::new();
     while groups.is_empty() || random.usize(0..8) >= groups.len() {
-        let any = SlotMask::first(count).0;
-        let mask = |random: &mut fastrand::Rng| if random.bool() { any } else { random.u64(1..=any) };
-        let events: Vec<_> = (0..random.usize(1..=4)).map(|_| SlotMask(mask(random))).collect();
+        let events = random_events(random, count, 4);
         let side = if random.bool() { Side::Cpu } else { Side::Task };
         let priority = if random.u8(0..8) == 0 { Priority::Pinned } else { Priority::Flexible };
         let pmu_use = if random.u8(0..10) == 0 { PmuUse::Exclusive } else { PmuUse::Shared };
@@ -28,6 +26,19 @@ fn random_machine(random: &mut fastrand::Rng) -> (u8, Vec<Group>) {
         }
     }
     (count, groups)
+}
+
+/// So many groups of the CPU and of the task, which take turns.
+fn flexible(events: &[SlotMask], cpu: usize, task: usize) -> Vec<Group> {
+    let group = |side| Group { side, priority: Priority::Flexible, pmu_use: PmuUse::Shared, events: events.to_vec() };
+    [vec![group(Side::Cpu); cpu], vec![group(Side::Task); task]].concat()
+}
+
+/// Who had a turn by now.
+fn note_turns(states: &[PlannedState], had: &mut [bool]) {
+    for (state, had) in states.iter().zip(had) {
+        *had |= *state == PlannedState::On;
+    }
 }
 
 #[test]
@@ -99,9 +110,7 @@ fn no_rhythm_of_clones_starves_a_group() {
         })
         .collect();
     for (cpu, task) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
-        let group =
-            |side| Group { side, priority: Priority::Flexible, pmu_use: PmuUse::Shared, events: vec![SlotMask(1)] };
-        let groups = [vec![group(Side::Cpu); cpu], vec![group(Side::Task); task]].concat();
+        let groups = flexible(&[SlotMask(1)], cpu, task);
         for rhythm in rhythms.iter().filter(|rhythm| rhythm.contains(&true)) {
             let pair = Clones::new(1, &groups);
             let (mut had, mut here) = ([vec![false; cpu + task], vec![false; cpu + task]], 0);
@@ -113,10 +122,7 @@ fn no_rhythm_of_clones_starves_a_group() {
                     here = 1 - here;
                     switch(&pair.engine, Some(pair.tasks[here]));
                 }
-                pair.states(here)
-                    .iter()
-                    .zip(&mut had[here])
-                    .for_each(|(planned_state, had)| *had |= *planned_state == PlannedState::On);
+                note_turns(&pair.states(here), &mut had[here]);
             }
             let both = rhythm.contains(&false);
             let of_cpu = (0..cpu).all(|group| had[0][group] || had[1][group]);
@@ -207,10 +213,7 @@ fn a_group_that_is_enabled_has_its_turn() {
         let mut had = vec![false; pair.opened.len()];
         // One turn more on each side: a cursor may have stayed at a group that was switched off.
         for _ in 0..pair.model.patience() + 2 {
-            pair.states()
-                .iter()
-                .zip(&mut had)
-                .for_each(|(planned_state, had)| *had |= *planned_state == PlannedState::On);
+            note_turns(&pair.states(), &mut had);
             pair.pass(10);
             pair.step(Step::Tick);
         }
@@ -246,23 +249,14 @@ fn no_rhythm_starves_a_group() {
     let rhythms = rhythms(6);
     let sizes = [(1, 1, 2), (1, 2, 1), (1, 2, 2), (1, 3, 2), (1, 2, 3), (2, 3, 3)];
     for (count, cpu, task) in sizes {
-        let group = |side| Group {
-            side,
-            priority: Priority::Flexible,
-            pmu_use: PmuUse::Shared,
-            events: vec![SlotMask::first(count)],
-        };
         for rhythm in &rhythms {
-            let groups = [vec![group(Side::Cpu); cpu], vec![group(Side::Task); task]].concat();
+            let groups = flexible(&[SlotMask::first(count)], cpu, task);
             let mut pair = Pair::new(count, groups, Switching::Here);
             let mut had = vec![false; cpu + task];
             for &step in std::iter::repeat_n(rhythm, 12).flatten() {
                 pair.pass(10);
                 pair.step(step);
-                pair.states()
-                    .iter()
-                    .zip(&mut had)
-                    .for_each(|(planned_state, had)| *had |= *planned_state == PlannedState::On);
+                note_turns(&pair.states(), &mut had);
             }
             assert!(had.iter().all(|had| *had), "{had:?}: {cpu} groups of the CPU, {task} of the task, in {rhythm:?}");
         }

@@ -232,7 +232,10 @@ fn status(pen: &mut Pen<'_>, state: &State, y: u16) {
         (Some(message), _) => vec![Span::styled(format!(" {message}"), Theme::strong())],
         (None, _) => match &state.screen {
             Screen::Table => vec![Span::raw(format!(" {}", table::selected(state)))],
-            Screen::Source(screen) => vec![Span::styled(format!(" {}", source::remark(screen)), theme.remark())],
+            Screen::Source(screen) => {
+                let remarks = screen.source.as_ref().map(|source| source.remarks.join("; ")).unwrap_or_default();
+                vec![Span::styled(format!(" {remarks}"), theme.remark())]
+            }
             _ => Vec::new(),
         },
     };

@@ -68,8 +68,3 @@ fn spans(line: &SourceLine, shift: usize, (whole, bar_columns): (Weight, usize),
     }
     spans
 }
-
-/// What is to be said of the source.
-pub(super) fn remark(screen: &SourceScreen) -> String {
-    screen.source.as_ref().map(|source| source.remarks.join("; ")).unwrap_or_default()
-}

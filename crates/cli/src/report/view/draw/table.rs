@@ -3,7 +3,7 @@
 //! **Invariant:** a column is as wide as what stands in it, up to a limit; the last one has what is left.
 
 use super::super::messages::{CallLine, CallStep, Chains, TableData, TableRow};
-use super::super::state::{Expansion, Item, NoCallsReason, Sort, Stage, State};
+use super::super::state::{Expansion, Item, Sort, Stage, State};
 use super::{Pen, SHARE, Theme, bar, share};
 use crate::columns::{fit, shifted, width};
 use crate::report::table::heading;
@@ -21,7 +21,8 @@ const LEAST_NAME: usize = 20;
 const SHORT: usize = 8;
 
 /// Where things stand in a line.
-struct Columns {
+struct Columns<'a> {
+    data: &'a TableData,
     bar: usize,
     /// By key; 0 of a column that is left out.
     widths: Vec<usize>,
@@ -29,8 +30,8 @@ struct Columns {
     tree: usize,
 }
 
-impl Columns {
-    fn of(data: &TableData, chains: Chains, screen: usize) -> Self {
+impl<'a> Columns<'a> {
+    fn of(data: &'a TableData, chains: Chains, screen: usize) -> Self {
         let keys = &data.query.keys;
         let shares = if chains == Chains::Recorded { 2 * SHARE } else { SHARE };
         let bar = screen.saturating_sub(58).min(WIDEST_BAR * 3) / 3;
@@ -53,7 +54,7 @@ impl Columns {
             _ if column == tree => 0,
             _ => wanted(column).min(most(key)),
         });
-        let mut columns = Self { bar, widths: widths.collect(), tree };
+        let mut columns = Self { data, bar, widths: widths.collect(), tree };
         // Marks and rails of calls stand before names.
         let enough = (wanted(tree) + 4).min((screen / 2).max(LEAST_NAME));
         let others = (0..keys.len()).filter(|column| *column != tree);
@@ -73,7 +74,7 @@ impl Columns {
     }
 
     /// What stands in the columns that are not left out, with their places and widths.
-    fn shown<'a, T>(&'a self, cells: &'a [T]) -> impl Iterator<Item = (usize, (&'a T, &'a usize))> {
+    fn shown<'b, T>(&'b self, cells: &'b [T]) -> impl Iterator<Item = (usize, (&'b T, &'b usize))> {
         cells.iter().zip(&self.widths).enumerate().filter(|(_, (_, width))| **width > 0)
     }
 
@@ -93,7 +94,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, list: Rect) {
         return pen.instead(list, &[text]);
     };
     let columns = Columns::of(data, chains, usize::from(pen.width));
-    draw_headings(pen, state, data, &columns);
+    draw_headings(pen, state, &columns);
     if state.table.items.is_empty() {
         let texts: &[&str] = match (state.stage, data.lines.is_empty()) {
             (_, false) => &["no row has all of these words", "Esc takes the filter away"],
@@ -109,18 +110,17 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, list: Rect) {
     let items = state.table.items.iter().enumerate().skip(state.table.scroll.top);
     for (y, (at, &item)) in (list.y..list.bottom()).zip(items) {
         let spans = match item {
-            Item::Row(row) => row_spans(pen.theme, state, data, &columns, (item, &data.lines[row])),
+            Item::Row(row) => row_spans(pen.theme, state, &columns, item, &data.lines[row]),
             Item::Call { row, call } => match state.table.call_of(row, call) {
-                Some(call) => call_spans(pen.theme, state, data, &columns, (item, call)),
+                Some(call) => call_spans(pen.theme, state, &columns, item, call),
                 None => Vec::new(),
             },
-            Item::Nothing { why, .. } => {
-                let text = match (why, chains) {
-                    (NoCallsReason::Waiting, _) => "…",
-                    (NoCallsReason::NoCalls, Chains::Missing) => {
-                        "no call chains were recorded: `pmux record -g` records them"
-                    }
-                    (NoCallsReason::NoCalls, Chains::Recorded) => "nothing called it, and it called nothing",
+            Item::Nothing(row) => {
+                let text = match (data.calls.contains_key(&data.lines[row].key), chains) {
+                    // They are being looked for.
+                    (false, _) => "…",
+                    (true, Chains::Missing) => "no call chains were recorded: `pmux record -g` records them",
+                    (true, Chains::Recorded) => "nothing called it, and it called nothing",
                 };
                 vec![Span::raw(" ".repeat(2 * SHARE + 2)), Span::styled(text, Theme::faint())]
             }
@@ -132,7 +132,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, list: Rect) {
     }
 }
 
-fn draw_headings(pen: &mut Pen<'_>, state: &State, data: &TableData, columns: &Columns) {
+fn draw_headings(pen: &mut Pen<'_>, state: &State, columns: &Columns<'_>) {
     let sort = state.table.sort;
     let marked = |text: &str, is_sorted: bool| if is_sorted { format!("▼{text}") } else { text.to_owned() };
     let own = marked("Self", sort == Sort::Own);
@@ -143,7 +143,7 @@ fn draw_headings(pen: &mut Pen<'_>, state: &State, data: &TableData, columns: &C
     if columns.bar > 0 {
         line.push_str(&" ".repeat(columns.bar + 2));
     }
-    for (column, (key, &columns_of)) in columns.shown(&data.query.keys) {
+    for (column, (key, &columns_of)) in columns.shown(&columns.data.query.keys) {
         let mark = if column == columns.tree { "  " } else { "" };
         let text = marked(heading(*key).trim_start(), sort == Sort::Cell(column));
         line.push_str(&format!("  {}", fit(&format!("{mark}{text}"), columns_of)));
@@ -152,21 +152,16 @@ fn draw_headings(pen: &mut Pen<'_>, state: &State, data: &TableData, columns: &C
     pen.line(2, vec![Span::styled(line, pen.theme.headings())]);
 }
 
-fn row_spans<'a>(
-    theme: Theme,
-    state: &State,
-    data: &TableData,
-    columns: &Columns,
-    (item, line): (Item, &TableRow),
-) -> Vec<Span<'a>> {
+fn row_spans(theme: Theme, state: &State, columns: &Columns<'_>, item: Item, line: &TableRow) -> Vec<Span<'static>> {
+    let whole = columns.data.total;
     let mut spans = Vec::new();
     if state.chains() == Chains::Recorded {
-        spans.push(share(line.total, data.total, theme));
+        spans.push(share(line.total, whole, theme));
     }
-    spans.push(share(line.own, data.total, theme));
+    spans.push(share(line.own, whole, theme));
     if columns.bar > 0 {
         spans.push(Span::raw("  "));
-        spans.extend(bar(line.own, line.total, data.total, columns.bar, theme));
+        spans.extend(bar(line.own, line.total, whole, columns.bar, theme));
     }
     let words: Vec<String> = state.table.filter.split_whitespace().map(str::to_lowercase).collect();
     for (column, (cell, &columns_of)) in columns.shown(&line.cells) {
@@ -191,13 +186,8 @@ fn row_spans<'a>(
     spans
 }
 
-fn call_spans<'a>(
-    theme: Theme,
-    state: &State,
-    data: &TableData,
-    columns: &Columns,
-    (item, call): (Item, &CallLine),
-) -> Vec<Span<'a>> {
+fn call_spans(theme: Theme, state: &State, columns: &Columns<'_>, item: Item, call: &CallLine) -> Vec<Span<'static>> {
+    let data = columns.data;
     let mut spans = Vec::new();
     let is_heading = matches!(call.step, CallStep::Side(_));
     let blank = " ".repeat(SHARE);

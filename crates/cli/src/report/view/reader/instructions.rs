@@ -29,7 +29,7 @@ pub(super) fn of(profile: &Profile, symbols: &mut Symbols, id: FunctionId) -> Re
     )?;
     let CodeRange { path, start, bytes } = &range;
     let end = start.saturating_add((*bytes).min(MOST_BYTES));
-    let ran = Command::new("objdump")
+    let printed = Command::new("objdump")
         .args(["--disassemble", "--demangle", "--no-show-raw-insn", "--wide"])
         .arg(format!("--start-address={start:#x}"))
         .arg(format!("--stop-address={end:#x}"))
@@ -37,21 +37,17 @@ pub(super) fn of(profile: &Profile, symbols: &mut Symbols, id: FunctionId) -> Re
         .arg(path)
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
-        .output();
-    match ran {
-        Err(error) => {
-            Err(format!("instructions are shown by objdump, which can't be started: {error} (install binutils)"))
-        }
-        Ok(ran) => {
-            let found = parsed(&String::from_utf8_lossy(&ran.stdout), *start);
-            if found.is_empty() {
-                let why = String::from_utf8_lossy(&ran.stderr);
-                let why = why.lines().next().unwrap_or("it printed none");
-                return Err(format!("objdump shows no instructions of {}: {}", path.display(), visible(why)));
-            }
-            Ok(found)
-        }
+        .output()
+        .map_err(|error| {
+            format!("instructions are shown by objdump, which can't be started: {error} (install binutils)")
+        })?;
+    let found = parsed(&String::from_utf8_lossy(&printed.stdout), *start);
+    if found.is_empty() {
+        let why = String::from_utf8_lossy(&printed.stderr);
+        let why = why.lines().next().unwrap_or("it printed none");
+        return Err(format!("objdump shows no instructions of {}: {}", path.display(), visible(why)));
     }
+    Ok(found)
 }
 
 /// What objdump printed: lines with an address, a colon and an instruction.

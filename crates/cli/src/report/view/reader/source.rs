@@ -61,18 +61,15 @@ pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, (spot,
             total.add(*weight);
         }
     }
-    let (found, why) = match by {
-        SourceBy::Lines => (Vec::new(), None),
-        SourceBy::Addresses => match instructions::of(profile, symbols, id) {
-            Ok(found) => (found, None),
-            Err(why) => (Vec::new(), Some(why)),
-        },
+    let found = match by {
+        SourceBy::Lines => Ok(Vec::new()),
+        SourceBy::Addresses => instructions::of(profile, symbols, id),
     };
     let mut source = Source {
         program: visible(profile.names.get(module.path)),
         total,
-        addresses: gathered.addresses(&found),
-        remarks: why.into_iter().collect(),
+        addresses: gathered.addresses(found.as_deref().unwrap_or_default()),
+        remarks: found.err().into_iter().collect(),
         ..Source::default()
     };
     match gathered.main_file() {
@@ -149,11 +146,9 @@ impl Gathered {
 
     /// What was met at each address; with instructions, at each of them.
     fn addresses(&self, instructions: &[Instruction]) -> Vec<SourceLine> {
-        let line = |offset: u64, text: &str, met: Met| SourceLine {
-            place: SourcePlace::Offset(offset),
-            text: text.to_owned(),
-            own: met.own,
-            total: met.total,
+        let line = |offset: u64, text: &str, Met { own, total }: Met| {
+            let place = SourcePlace::Offset(offset);
+            SourceLine { place, text: text.to_owned(), own, total }
         };
         if instructions.is_empty() {
             return self.addresses.iter().map(|(&(offset, _), met)| line(offset, "", *met)).collect();
@@ -197,7 +192,10 @@ impl Gathered {
             source.remarks.push(format!("{} {plural} of lines in other files", others.samples));
         }
         // Without the file lines have no text.
-        let texts = read(Path::new(&**file), source).unwrap_or_default();
+        let texts = read(Path::new(&**file), source).unwrap_or_else(|why| {
+            source.remarks.push(why);
+            Vec::new()
+        });
         let last_met = met.keys().next_back().copied().unwrap_or(0);
         if !texts.is_empty() && last_met as usize > texts.len() {
             source.remarks.push(format!(
@@ -230,34 +228,28 @@ impl Gathered {
     }
 }
 
-/// The lines of a source file; `None` where it is not there, which is said.
-fn read(path: &Path, source: &mut Source) -> Option<Vec<String>> {
+/// The lines of a source file.
+///
+/// # Errors
+/// Why there are none, in a sentence.
+fn read(path: &Path, source: &mut Source) -> Result<Vec<String>, String> {
     let shown = visible(&path.display().to_string());
-    let Some(found) = locate(path) else {
-        source.remarks.push(format!("the source file {shown} is not here: lines have numbers only"));
-        return None;
-    };
+    let found = locate(path).ok_or_else(|| format!("the source file {shown} is not here: lines have numbers only"))?;
     if found != path {
         source.remarks.push(format!("{shown} is not here: this is {}", visible(&found.display().to_string())));
     }
     let about = std::fs::metadata(&found).and_then(|about| Ok((about.len(), about.modified()?)));
     if let Ok((bytes, written)) = about {
         if bytes > LARGEST_BYTES {
-            source.remarks.push(format!("{shown} is no source code: it has {} MiB", bytes >> 20));
-            return None;
+            return Err(format!("{shown} is no source code: it has {} MiB", bytes >> 20));
         }
         let built = std::fs::metadata(&source.program).and_then(|about| about.modified());
         if built.is_ok_and(|built| written > built) {
             source.remarks.push(format!("{shown} was written after the program: lines may have moved"));
         }
     }
-    match std::fs::read(&found) {
-        Ok(bytes) => Some(String::from_utf8_lossy(&bytes).lines().map(plain).collect()),
-        Err(error) => {
-            source.remarks.push(format!("{shown} can't be read: {error}"));
-            None
-        }
-    }
+    let bytes = std::fs::read(&found).map_err(|error| format!("{shown} can't be read: {error}"))?;
+    Ok(String::from_utf8_lossy(&bytes).lines().map(plain).collect())
 }
 
 /// A line as it may stand on a terminal.

@@ -16,7 +16,7 @@ mod tests;
 pub(super) use pick::{Choice, Pick};
 pub(super) use scroll::Scroll;
 pub(super) use source::SourceScreen;
-pub(super) use table::{Expansion, Item, NoCallsReason, Sort, Table};
+pub(super) use table::{Expansion, Item, Sort, Table};
 
 use super::messages::{CallStep, Chains, Overview, ReaderMessage, RowKey, TableQuery, ViewRequest, Zoom, ZoomTarget};
 use super::text_screens;
@@ -87,8 +87,9 @@ pub(super) enum Effect {
 }
 
 /// What the screen shows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) enum Screen {
+    #[default]
     Table,
     Pick(Pick),
     Source(Box<SourceScreen>),
@@ -98,15 +99,17 @@ pub(super) enum Screen {
 }
 
 /// Whether letters are text or keys.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Typing {
+    #[default]
     Keys,
     Text,
 }
 
 /// How far the reader is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Stage {
+    #[default]
     Beginning,
     /// With the number of samples so far.
     Reading(Progress, u64),
@@ -114,7 +117,7 @@ pub(super) enum Stage {
 }
 
 /// The view.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct State {
     /// The recording.
     pub(super) name: String,
@@ -148,19 +151,10 @@ impl State {
         columns.extend(others.into_iter().filter(|other| *other != keys));
         let mut state = Self {
             name,
-            stage: Stage::Beginning,
-            overview: Overview::default(),
-            query: TableQuery { event: 0, zooms: Vec::new(), keys },
+            query: TableQuery { keys, ..TableQuery::default() },
             table: Table::new(sort),
-            screen: Screen::Table,
-            typing: Typing::Keys,
-            message: None,
-            failure: None,
-            size,
-            shift: 0,
             columns,
-            before: Vec::new(),
-            has_picked_event: false,
+            ..Self::default()
         };
         state.act(Action::Resize(size.0, size.1));
         state
@@ -342,17 +336,13 @@ impl State {
             return Some((spot, call.name.clone()));
         }
         let line = self.table.row()?;
-        let column = self.table_keys().iter().position(|key| match line.key.spot {
-            Spot::Function(_) => *key == SortKey::Symbol,
-            _ => *key == SortKey::Dso,
-        });
-        let name = column.and_then(|column| line.cells.get(column)).cloned().unwrap_or_default();
+        let is_function = matches!(line.key.spot, Spot::Function(_));
+        let named_by = if is_function { SortKey::Symbol } else { SortKey::Dso };
+        let column = self.table_keys().iter().position(|key| *key == named_by);
+        let cell = column.and_then(|column| line.cells.get(column)).map_or("", String::as_str);
         // Without the letter of the level.
-        let name = match line.key.spot {
-            Spot::Function(_) => name.split_once("] ").map_or(name.clone(), |(_, name)| name.to_owned()),
-            _ => name,
-        };
-        Some((line.key.spot, name))
+        let name = cell.split_once("] ").filter(|_| is_function).map_or(cell, |(_, name)| name);
+        Some((line.key.spot, name.to_owned()))
     }
 
     /// What the rows that are seen are told apart by.
@@ -374,7 +364,7 @@ impl State {
             self.message = Some(format!("this is {label} already; Esc goes back"));
             return;
         }
-        let row = self.table.row().map(|line| line.key);
+        let row = self.table.row_key();
         self.before.push((self.table.filter.clone(), row));
         self.query.zooms.push(Zoom { part, label });
         // What was looked for is wanted there, too.
@@ -389,8 +379,7 @@ impl State {
                 if let Some(place) = self.query.zooms.iter().position(is_thread) {
                     self.query.zooms.remove(place);
                     self.before.remove(place);
-                    let row = self.table.row().map(|line| line.key);
-                    self.table.leave(self.table.filter.clone(), row);
+                    self.table.leave(self.table.filter.clone(), self.table.row_key());
                 }
                 if let Some(thread) = thread {
                     self.zoom(ZoomTarget::Thread(thread), label);
@@ -424,9 +413,8 @@ impl State {
 
     fn show_event(&mut self, event: usize) {
         self.has_picked_event = true;
-        let row = self.table.row().map(|line| line.key);
         self.query.event = event;
-        self.table.leave(self.table.filter.clone(), row);
+        self.table.leave(self.table.filter.clone(), self.table.row_key());
         self.settle_sort();
     }
 
@@ -493,55 +481,38 @@ impl State {
             }
             return;
         };
-        match &mut self.screen {
-            Screen::Table => {
-                if let Some(line) = self.table.scroll.at(place) {
-                    let again = line == self.table.scroll.cursor;
-                    self.table.scroll.to(line);
-                    if again {
-                        self.table.toggle();
-                    }
-                }
-            }
-            Screen::Pick(pick) => {
-                if let Some(line) = pick.scroll.at(place) {
-                    let again = line == pick.scroll.cursor;
-                    pick.scroll.to(line);
-                    if again {
-                        self.act(Action::Enter);
-                    }
-                }
-            }
-            Screen::Source(screen) => {
-                if let Some(line) = screen.scroll.at(place) {
-                    screen.scroll(|scroll| scroll.to(line));
-                }
-            }
+        let before = match &self.screen {
+            Screen::Table => self.table.scroll,
+            Screen::Pick(pick) => pick.scroll,
+            Screen::Source(screen) => screen.scroll,
+            Screen::Info(_) | Screen::Help(_) => return,
+        };
+        let Some(line) = before.at(place) else { return };
+        self.scroll(|scroll| scroll.to(line));
+        match self.screen {
+            Screen::Table if line == before.cursor => self.table.toggle(),
+            Screen::Pick(_) if line == before.cursor => _ = self.act(Action::Enter),
             _ => {}
         }
     }
 
     /// The list that is shown, changed.
     fn scroll(&mut self, change: impl FnOnce(&mut Scroll)) {
-        self.settle_text();
+        let text_lines = text_screens::lines(&self.screen, &self.overview, usize::from(self.size.0)).len();
         match &mut self.screen {
             Screen::Table => change(&mut self.table.scroll),
             Screen::Pick(pick) => change(&mut pick.scroll),
             Screen::Source(screen) => screen.scroll(change),
-            Screen::Info(scroll) | Screen::Help(scroll) => change(scroll),
+            Screen::Info(scroll) | Screen::Help(scroll) => {
+                // A screen of text ends where its text does.
+                scroll.set_len(text_lines);
+                change(scroll);
+            }
         }
     }
 
     /// How many lines of a list are seen.
     pub(super) fn page(&self) -> usize {
         usize::from(self.size.1.saturating_sub(LINES_ABOVE + LINES_BELOW))
-    }
-
-    /// A screen of text ends where its text does.
-    fn settle_text(&mut self) {
-        let lines = text_screens::lines(&self.screen, &self.overview, usize::from(self.size.0)).len();
-        if let Screen::Info(scroll) | Screen::Help(scroll) = &mut self.screen {
-            scroll.set_len(lines);
-        }
     }
 }

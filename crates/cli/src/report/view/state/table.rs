@@ -11,9 +11,10 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 /// What rows are sorted by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in super::super) enum Sort {
     /// With what was called.
+    #[default]
     Total,
     /// What was met in it.
     Own,
@@ -29,16 +30,7 @@ pub(in super::super) enum Item {
     /// A call beside a row.
     Call { row: usize, call: usize },
     /// Nothing can be shown beside a row: it is open, and has no calls, or not yet.
-    Nothing { row: usize, why: NoCallsReason },
-}
-
-/// Why nothing stands below an open row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum NoCallsReason {
-    /// They are being looked for.
-    Waiting,
-    /// There are none.
-    NoCalls,
+    Nothing(usize),
 }
 
 /// Whether something is open.
@@ -51,7 +43,7 @@ pub(in super::super) enum Expansion {
 }
 
 /// The table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in super::super) struct Table {
     pub(in super::super) data: Option<TableData>,
     pub(in super::super) scroll: Scroll,
@@ -70,17 +62,7 @@ pub(in super::super) struct Table {
 
 impl Table {
     pub(super) fn new(sort: Sort) -> Self {
-        Self {
-            data: None,
-            scroll: Scroll::default(),
-            sort,
-            filter: String::new(),
-            items: Vec::new(),
-            shown: (0, Weight::default()),
-            open: Vec::new(),
-            toggled: HashSet::new(),
-            wanted: None,
-        }
+        Self { sort, ..Self::default() }
     }
 
     pub(super) fn open(&self) -> &[RowKey] {
@@ -115,9 +97,17 @@ impl Table {
     /// The row that the cursor is on, or beside whose calls it is.
     pub(in super::super) fn row(&self) -> Option<&TableRow> {
         let at = match *self.items.get(self.scroll.cursor)? {
-            Item::Row(row) | Item::Call { row, .. } | Item::Nothing { row, .. } => row,
+            Item::Row(row) | Item::Call { row, .. } | Item::Nothing(row) => row,
         };
         self.data.as_ref()?.lines.get(at)
+    }
+
+    pub(super) fn row_key(&self) -> Option<RowKey> {
+        self.row().map(|line| line.key)
+    }
+
+    fn calls_of(&self, key: RowKey) -> Option<&[CallLine]> {
+        self.data.as_ref()?.calls.get(&key).map(Vec::as_slice)
     }
 
     /// The call that the cursor is on.
@@ -129,8 +119,7 @@ impl Table {
     }
 
     pub(in super::super) fn call_of(&self, row: usize, call: usize) -> Option<&CallLine> {
-        let data = self.data.as_ref()?;
-        data.calls.get(&data.lines.get(row)?.key)?.get(call)
+        self.calls_of(self.data.as_ref()?.lines.get(row)?.key)?.get(call)
     }
 
     pub(in super::super) fn expansion(&self, item: Item) -> Expansion {
@@ -140,22 +129,16 @@ impl Table {
                 Some(line) if self.open.contains(&line.key) => Expansion::Open,
                 _ => Expansion::Closed,
             },
-            Item::Nothing { .. } => Expansion::Leaf,
+            Item::Nothing(_) => Expansion::Leaf,
             Item::Call { row, call } => {
                 let Some(line) = data.lines.get(row) else { return Expansion::Leaf };
                 let Some(calls) = data.calls.get(&line.key) else { return Expansion::Leaf };
-                match calls.get(call).map(|call| call.next) {
-                    None | Some(0) => Expansion::Leaf,
-                    Some(next) => {
-                        let way = way_to(calls, call);
-                        // A heading is open, and so is what leads to one thing only.
-                        let usual = way.len() == 1 || next == 1;
-                        if usual != self.toggled.contains(&(line.key, way)) {
-                            Expansion::Open
-                        } else {
-                            Expansion::Closed
-                        }
+                match calls.get(call) {
+                    Some(one) if one.next > 0 => {
+                        let is_toggled = self.toggled.contains(&(line.key, way_to(calls, call)));
+                        if is_usually_open(one) != is_toggled { Expansion::Open } else { Expansion::Closed }
                     }
+                    _ => Expansion::Leaf,
                 }
             }
         }
@@ -164,7 +147,7 @@ impl Table {
     /// Opens or closes what the cursor is on.
     pub(super) fn toggle(&mut self) {
         let Some(&item) = self.items.get(self.scroll.cursor) else { return };
-        let Some(key) = self.row().map(|line| line.key) else { return };
+        let Some(key) = self.row_key() else { return };
         match item {
             Item::Row(_) => match self.open.iter().position(|open| *open == key) {
                 Some(place) => {
@@ -174,8 +157,7 @@ impl Table {
                 None => self.open.push(key),
             },
             Item::Call { call, .. } if self.expansion(item) != Expansion::Leaf => {
-                let calls = self.data.as_ref().and_then(|data| data.calls.get(&key));
-                let way = (key, calls.map(|calls| way_to(calls, call)).unwrap_or_default());
+                let way = (key, self.calls_of(key).map(|calls| way_to(calls, call)).unwrap_or_default());
                 if !self.toggled.remove(&way) {
                     self.toggled.insert(way);
                 }
@@ -203,7 +185,7 @@ impl Table {
         let depth = |item: &Item| match *item {
             Item::Row(_) => None,
             Item::Call { row, call } => self.call_of(row, call).map(|call| call.depth),
-            Item::Nothing { .. } => Some(0),
+            Item::Nothing(_) => Some(0),
         };
         let own = depth(&item);
         let above = self.items[..self.scroll.cursor].iter().rposition(|item| depth(item) < own);
@@ -218,20 +200,15 @@ impl Table {
         if self.expansion(item) == Expansion::Closed {
             self.toggle();
         }
-        let Some(key) = self.row().map(|line| line.key) else { return };
-        let Some(calls) = self.data.as_ref().and_then(|data| data.calls.get(&key)) else { return };
+        let Some(key) = self.row_key() else { return };
+        let Some(calls) = self.calls_of(key) else { return };
         let within = match item {
             Item::Call { call, .. } => call..calls.get(call).map_or(call, |call| call.end),
             _ => 0..calls.len(),
         };
-        // What leads to one thing only is open, if it was not touched.
-        let touch = within.filter(|&call| calls[call].next > 0).map(|call| {
-            let way = way_to(calls, call);
-            let usual = way.len() == 1 || calls[call].next == 1;
-            ((key, way), usual)
-        });
-        let touch: Vec<_> = touch.collect();
-        for (way, usual) in touch {
+        let touch = within.filter(|&call| calls[call].next > 0);
+        let touch = touch.map(|call| ((key, way_to(calls, call)), is_usually_open(&calls[call])));
+        for (way, usual) in touch.collect::<Vec<_>>() {
             if usual {
                 self.toggled.remove(&way);
             } else {
@@ -264,7 +241,7 @@ impl Table {
 
     /// Changes something, and leaves the cursor where it is in what is shown.
     fn change(&mut self, change: impl FnOnce(&mut Self)) {
-        let before = (self.scroll.cursor > 0).then(|| self.row().map(|line| line.key).zip(self.way())).flatten();
+        let before = (self.scroll.cursor > 0).then(|| self.row_key().zip(self.way())).flatten();
         let above = self.scroll.cursor - self.scroll.top;
         change(self);
         self.arrange();
@@ -283,7 +260,7 @@ impl Table {
                     && data.lines[row].key == key
                     && data.calls.get(&key).is_some_and(|calls| way_to(calls, call) == way)
             }
-            Item::Nothing { .. } => false,
+            Item::Nothing(_) => false,
         };
         let same = self.items.iter().position(is_it);
         if let Some(place) = same.or_else(|| self.place_of(key)) {
@@ -296,7 +273,7 @@ impl Table {
     fn way(&self) -> Option<Vec<CallStep>> {
         let data = self.data.as_ref()?;
         Some(match *self.items.get(self.scroll.cursor)? {
-            Item::Call { row, call } => way_to(data.calls.get(&data.lines.get(row)?.key)?, call),
+            Item::Call { row, call } => way_to(self.calls_of(data.lines.get(row)?.key)?, call),
             _ => Vec::new(),
         })
     }
@@ -328,17 +305,15 @@ impl Table {
                 if !self.open.contains(&line.key) {
                     continue;
                 }
-                match data.calls.get(&line.key) {
-                    None => items.push(Item::Nothing { row, why: NoCallsReason::Waiting }),
-                    Some(calls) if calls.is_empty() => items.push(Item::Nothing { row, why: NoCallsReason::NoCalls }),
-                    Some(calls) => {
-                        let mut call = 0;
-                        while call < calls.len() {
-                            let item = Item::Call { row, call };
-                            items.push(item);
-                            call = if self.expansion(item) == Expansion::Open { call + 1 } else { calls[call].end };
-                        }
-                    }
+                let calls = self.calls_of(line.key).unwrap_or_default();
+                if calls.is_empty() {
+                    items.push(Item::Nothing(row));
+                }
+                let mut call = 0;
+                while call < calls.len() {
+                    let item = Item::Call { row, call };
+                    items.push(item);
+                    call = if self.expansion(item) == Expansion::Open { call + 1 } else { calls[call].end };
                 }
             }
             self.items = items;
@@ -349,6 +324,11 @@ impl Table {
 
 fn has_word(line: &TableRow, word: &str) -> bool {
     line.cells.iter().any(|cell| cell.to_lowercase().contains(word))
+}
+
+/// Whether what is below a call is seen without having been touched: that of a heading is, and what leads to one thing only.
+fn is_usually_open(call: &CallLine) -> bool {
+    call.depth == 0 || call.next == 1
 }
 
 /// The steps from the row to a call.

@@ -16,7 +16,7 @@ fn lines(state: &State) -> Vec<(String, u64)> {
             let call = state.table.call_of(row, call).unwrap();
             (format!("{}{}", " ".repeat(call.depth + 1), call.name), call.weight.samples)
         }
-        Item::Nothing { why, .. } => (format!("{why:?}"), 0),
+        Item::Nothing(_) => ("nothing".to_owned(), 0),
     };
     state.table.items.iter().map(line).collect()
 }

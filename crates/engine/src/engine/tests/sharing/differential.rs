@@ -3,10 +3,9 @@
 //! The one that shares has few counters, but enough for as many different questions as there are; the other one has as many as
 //! there are events. So where the first one needed more counters than questions, it would multiplex, and differ.
 
-use crate::engine::{Census, Exec, SetRequest};
-use crate::system_wide::{Absent, SetScope};
-use crate::target::Opened;
-use crate::target::{ContextKey, Presence};
+use super::everywhere;
+use crate::engine::{Census, Exec};
+use crate::target::{ContextKey, Opened, Presence};
 use crate::testing::{Machine, PLENTY, WIDE, flagged, group};
 use crate::{CpuId, Engine, ModifyError, PmuId, SetId, Target, TaskId};
 use alloc::string::String;
@@ -175,9 +174,7 @@ impl Variant {
             }
             Op::OpenSet(ref rates) => {
                 let attrs: Vec<_> = rates.iter().map(|&rate| flagged(rate, AttrFlags::empty())).collect();
-                let (groups, mask) = (vec![group(pmu, &attrs)], (0..CPUS).map(CpuId).collect());
-                let request = SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await };
-                match engine.open_set(request) {
+                match engine.open_set(everywhere(vec![group(pmu, &attrs)], 0..CPUS)) {
                     Ok(set) => {
                         self.sets.push(set);
                         "open".into()

@@ -1,7 +1,6 @@
 //! Counters that the host, or an exec, has ended although their task lives.
 
-use super::{count, run};
-use crate::engine::Census;
+use super::{close_all, count, run};
 use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, PLENTY, event, group};
 use crate::{EventState, Target, TaskId};
@@ -20,8 +19,7 @@ fn a_counter_that_the_host_has_ended_is_not_shared_any_more() {
         engine.host().run(&[task], 7);
         let counts = [&before, &after, &again].map(|opened| engine.read(opened.events[0]).map(|count| count.value));
         assert_eq!(counts, [Ok(5), Ok(7), Ok(7)]);
-        [before, after, again].iter().for_each(|opened| engine.close(opened.group));
-        assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+        close_all(&engine, [&before, &after, &again]);
     }
 }
 

@@ -4,14 +4,13 @@ mod differential;
 mod ended;
 mod races;
 
-use super::close_all;
-use crate::engine::{Census, SetRequest};
+use super::{close_all, everywhere};
+use crate::engine::Census;
 use crate::error::{ControlError, ModifyError, OpenError};
 use crate::hw_breakpoint::{Authority, Registers as PerCpu};
 use crate::inherit::Attribution;
 use crate::pmu::BankError;
 use crate::share::SharingScope;
-use crate::system_wide::{Absent, SetScope};
 use crate::target::{ContextKey, Filter};
 use crate::testing::{KERNEL, Machine, PLENTY, SCARCE, TAKEN, event, flagged, group, watch};
 use crate::{Count, CpuId, Engine, EventState, GroupSpec, Nanos, Target, TaskId};
@@ -26,7 +25,7 @@ fn run(engine: &Engine<Machine>, ns: u64) {
     engine.host().run(&[ContextKey::Cpu(CpuId(0)), ContextKey::Task(TaskId(1))], ns);
 }
 
-fn count(value: u64, ns: u64) -> Count {
+pub(super) fn count(value: u64, ns: u64) -> Count {
     Count { value, enabled: Nanos(ns), running: Nanos(ns) }
 }
 
@@ -48,8 +47,7 @@ fn sixteen_who_ask_the_same_share_one_counter() {
     }
     let [share] = &engine.shares()[..] else { panic!("one share") };
     assert_eq!((share.views, share.events[0].counting, share.events[0].state), (16, 16, EventState::Active));
-    all.iter().for_each(|opened| engine.close(opened.group));
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &all);
     assert!(engine.shares().is_empty());
 }
 
@@ -57,8 +55,7 @@ fn sixteen_who_ask_the_same_share_one_counter() {
 fn a_close_stops_no_other_client_not_even_that_of_the_first() {
     let engine = Machine::sharing(1);
     let (first, second) = (on_cpu(&engine, &[event(5)]), on_cpu(&engine, &[event(5)]));
-    engine.enable_group(first.group).unwrap();
-    engine.enable_group(second.group).unwrap();
+    engine.enable_groups([&first, &second]);
     run(&engine, 10);
     engine.close(first.group);
     run(&engine, 10);
@@ -115,8 +112,7 @@ fn groups_share_as_wholes_and_single_events_join_them() {
     engine.enable_group(single.group).unwrap();
     run(&engine, 10);
     assert_eq!(engine.read(single.events[0]), Ok(count(20, 10)), "the leader goes along");
-    engine.enable_group(one.group).unwrap();
-    engine.enable_group(other.group).unwrap();
+    engine.enable_groups([&one, &other]);
     run(&engine, 10);
     engine.disable(one.events[1]).unwrap();
     run(&engine, 10);
@@ -129,7 +125,7 @@ fn groups_share_as_wholes_and_single_events_join_them() {
     engine.close(other.group);
     run(&engine, 10);
     assert_eq!(engine.read(single.events[0]), Ok(count(100, 50)));
-    close_all(&engine, &[&single]);
+    close_all(&engine, [&single]);
 }
 
 #[test]
@@ -137,7 +133,7 @@ fn a_group_joins_no_single_events_and_takes_none_along() {
     let engine = Machine::sharing(1);
     let open = |attrs: &[Attr]| engine.open(&group(PLENTY, attrs), Target::cpu(CpuId(0))).unwrap();
     let singles = [open(&[event(1)]), open(&[event(2)])];
-    singles.iter().for_each(|single| engine.enable_group(single.group).unwrap());
+    engine.enable_groups(&singles);
     run(&engine, 10);
     let whole = open(&[event(1), event(2)]);
     engine.enable_group(whole.group).unwrap();
@@ -149,7 +145,7 @@ fn a_group_joins_no_single_events_and_takes_none_along() {
     assert_eq!(engine.read(singles[1].events[0]), Ok(count(40, 20)), "and it has missed nothing");
     [&singles[0], &singles[1], &later].iter().for_each(|single| engine.close(single.group));
     assert_eq!((engine.census().masters, engine.host().leased()), (1, 2));
-    close_all(&engine, &[&whole]);
+    close_all(&engine, [&whole]);
 }
 
 #[test]
@@ -226,7 +222,7 @@ fn pinned_ones_fail_together_and_come_back_together() {
     let engine = Machine::sharing(1);
     let pin = |rate| flagged(rate, AttrFlags::PINNED);
     let held: Vec<_> = [5, 6].map(|rate| on_cpu(&engine, &[pin(rate)])).into();
-    held.iter().for_each(|opened| engine.enable_group(opened.group).unwrap());
+    engine.enable_groups(&held);
     let (one, other) = (on_cpu(&engine, &[pin(1)]), on_cpu(&engine, &[pin(1)]));
     let unscheduled = Err(ControlError::Bank(BankError::Unscheduled));
     assert_eq!((engine.enable_group(one.group), engine.enable_group(other.group)), (unscheduled, unscheduled));
@@ -249,7 +245,7 @@ fn enabling_again_what_counts_already_brings_children_back_for_all() {
     let engine = Machine::sharing(1);
     let open = || engine.open(&group(PLENTY, &[flagged(1, AttrFlags::INHERIT)]), Target::task(TaskId(1))).unwrap();
     let (one, other) = (open(), open());
-    [&one, &other].iter().for_each(|opened| engine.enable_group(opened.group).unwrap());
+    engine.enable_groups([&one, &other]);
     engine.host().refuse_starts(1);
     let _ = engine.task_fork(TaskId(1), TaskId(2));
     engine.host().refuse_starts(0);
@@ -266,7 +262,7 @@ fn an_event_that_ends_at_a_refused_reading_keeps_what_children_had_counted() {
     let engine = Machine::sharing(1);
     let open = || engine.open(&group(PLENTY, &[flagged(1, AttrFlags::INHERIT)]), Target::task(TaskId(1))).unwrap();
     let (one, other) = (open(), open());
-    [&one, &other].iter().for_each(|opened| engine.enable_group(opened.group).unwrap());
+    engine.enable_groups([&one, &other]);
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.host().run_task(2, 10);
     engine.task_exit(TaskId(2));
@@ -308,8 +304,7 @@ fn inheriting_events_have_one_family_and_each_counts_from_its_own_beginning() {
     let (one, other) = (open(), open());
     let alone = engine.open(&group(PLENTY, &[event(2)]), Target::task(TaskId(1))).unwrap();
     assert_eq!((engine.census().families, engine.census().masters), (1, 2), "with those that inherit, and without");
-    engine.enable_group(one.group).unwrap();
-    engine.enable_group(alone.group).unwrap();
+    engine.enable_groups([&one, &alone]);
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     assert_eq!(engine.census().events, 4, "a fork costs what there are masters, not what there are views");
     let both = [ContextKey::Task(TaskId(1)), ContextKey::Task(TaskId(2))];
@@ -324,7 +319,7 @@ fn inheriting_events_have_one_family_and_each_counts_from_its_own_beginning() {
     assert_eq!(engine.read_cached(other.events[0]).map(|(count, _)| count.value), Ok(2 * 30));
     engine.disable_group(one.group).unwrap();
     engine.disable_group(other.group).unwrap();
-    close_all(&engine, &[&one, &other, &alone]);
+    close_all(&engine, [&one, &other, &alone]);
 }
 
 #[test]
@@ -395,7 +390,7 @@ fn who_counted_what_is_asked_of_a_group_of_its_own() {
     // Where the engine counts the children, they follow the master.
     let one = open(PLENTY, AttrFlags::INHERIT);
     assert_eq!(found(&one), None);
-    close_all(&engine, &[&one]);
+    close_all(&engine, [&one]);
 }
 
 #[test]
@@ -413,7 +408,7 @@ fn when_the_task_is_gone_a_new_client_gets_what_the_counters_say() {
     engine.close(one.group);
     let third = open().unwrap();
     assert_eq!(engine.census().masters, 1, "the new one is still found");
-    close_all(&engine, &[&other, &third]);
+    close_all(&engine, [&other, &third]);
 }
 
 #[test]
@@ -428,18 +423,13 @@ fn a_target_task_is_not_the_one_that_had_its_number_before() {
     assert_eq!(engine.census().masters, 2);
     let again = open();
     assert_eq!(engine.census().masters, 2, "those who ask for the new one share");
-    [before, after, again].iter().for_each(|opened| engine.close(opened.group));
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, [&before, &after, &again]);
 }
 
 #[test]
 fn sets_share_cpu_by_cpu_and_again_when_a_cpu_comes_back() {
     let engine = Machine::sharing(3);
-    let open = || {
-        let groups = vec![group(SCARCE, &[event(1), event(2)])];
-        let mask = (0..3).map(CpuId).collect();
-        engine.open_set(SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await }).unwrap()
-    };
+    let open = || engine.open_set(everywhere(vec![group(SCARCE, &[event(1), event(2)])], 0..3)).unwrap();
     let (one, other) = (open(), open());
     assert_eq!((engine.census().masters, engine.census().events), (3, 12));
     engine.enable_set(one).unwrap();
@@ -465,11 +455,7 @@ fn sets_share_cpu_by_cpu_and_again_when_a_cpu_comes_back() {
 fn a_reading_that_is_refused_when_a_cpu_goes_is_tried_again() {
     for pmu in [SCARCE, PLENTY] {
         let engine = Machine::sharing(2);
-        let open = || {
-            let groups = vec![group(pmu, &[event(1)])];
-            let mask = (0..2).map(CpuId).collect();
-            engine.open_set(SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await }).unwrap()
-        };
+        let open = || engine.open_set(everywhere(vec![group(pmu, &[event(1)])], 0..2)).unwrap();
         let sets = [open(), open()];
         sets.iter().for_each(|&set| engine.enable_set(set).unwrap());
         run(&engine, 10);
@@ -485,8 +471,7 @@ fn a_reading_that_is_refused_when_a_cpu_goes_is_tried_again() {
 fn an_event_changes_where_no_other_shares_it_and_loses_nothing() {
     let engine = Machine::sharing(1);
     let (one, other) = (on_cpu(&engine, &[event(1), event(2)]), on_cpu(&engine, &[event(1), event(2)]));
-    engine.enable_group(one.group).unwrap();
-    engine.enable_group(other.group).unwrap();
+    engine.enable_groups([&one, &other]);
     run(&engine, 10);
     let programs = engine.host().programs();
     assert_eq!(engine.modify(one.events[1], &event(7)), Err(ModifyError::Shared));
@@ -507,7 +492,7 @@ fn an_event_changes_where_no_other_shares_it_and_loses_nothing() {
     engine.modify(one.events[0], &event(5)).unwrap();
     run(&engine, 10);
     assert_eq!(engine.read_group(one.group).unwrap(), [Ok(count(80, 40)), Ok(count(300, 40))]);
-    close_all(&engine, &[&one]);
+    close_all(&engine, [&one]);
 }
 
 #[test]
@@ -546,11 +531,7 @@ fn an_event_that_joins_a_group_singly_keeps_no_register_that_it_does_not_want() 
 #[test]
 fn a_set_that_shares_needs_no_registers_of_its_own() {
     let engine = Machine::with_registers(PerCpu::Shared(1), Authority::Ledger).with_sharing(crate::Sharing::On);
-    let open = |rate| {
-        let groups = vec![GroupSpec::single(PLENTY, watch(rate, breakpoint::W))];
-        let mask = (0..3).map(CpuId).collect();
-        engine.open_set(SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await })
-    };
+    let open = |rate| engine.open_set(everywhere(vec![group(PLENTY, &[watch(rate, breakpoint::W)])], 0..3));
     let (one, other) = (open(1).unwrap(), open(1).unwrap());
     assert!(open(2).is_err());
     engine.close_set(one);
@@ -573,8 +554,7 @@ fn a_register_that_the_host_refuses_is_refused_to_all() {
 fn a_reading_that_is_refused_is_refused_to_those_who_count_only() {
     let engine = Machine::sharing(1);
     let (one, other) = (on_cpu(&engine, &[event(1)]), on_cpu(&engine, &[event(1)]));
-    engine.enable_group(one.group).unwrap();
-    engine.enable_group(other.group).unwrap();
+    engine.enable_groups([&one, &other]);
     run(&engine, 10);
     engine.disable_group(other.group).unwrap();
     engine.host().refuse_reads(1, BankError::Busy);

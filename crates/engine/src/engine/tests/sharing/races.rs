@@ -94,7 +94,7 @@ fn no_client_joins_what_comes_to_count_something_else() {
         };
         let changed = engine.modify(first.events[0], &event(7));
         let second = opener.join().unwrap();
-        [&first, &second].into_iter().for_each(|opened| engine.enable_group(opened.group).unwrap());
+        engine.enable_groups([&first, &second]);
         engine.host().run(&[ContextKey::Task(PARENT)], 10);
         let expected = match changed {
             Ok(()) => [70, 10],

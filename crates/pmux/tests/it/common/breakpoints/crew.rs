@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** when one has ended, the kernel has taken from it what it inherited.
 
+use super::party::Answer;
 use super::step::ChildKind;
 use pmux_abi::attr::{Attr, EventType, sw};
 use pmux_engine::target::{ContextKey, Filter};
@@ -197,17 +198,22 @@ impl Crew {
         self.put(place, idle);
     }
 
-    /// The task at a place ends, and a child of another one takes its place; that stays empty where the kernel refuses it.
-    pub fn fork(&mut self, parent: usize, place: usize, child_kind: ChildKind) -> io::Result<()> {
+    /// The task at a place ends, and a child of another one takes its place; that stays empty where there is no register for what the
+    /// child would inherit.
+    pub fn fork(&mut self, parent: usize, place: usize, child_kind: ChildKind) -> Answer {
+        const ENOSPC: i32 = 28;
         // It ends first, and leaves no task behind.
         self.replace(place);
-        let idle = self.places[parent].fork(child_kind)?;
+        let idle = match self.places[parent].fork(child_kind) {
+            Err(error) if error.raw_os_error() == Some(ENOSPC) => return Answer::Full,
+            forked => forked.unwrap(),
+        };
         if !self.used.insert(idle.tid) {
             drop(idle);
             return self.fork(parent, place, child_kind);
         }
         self.put(place, idle);
-        Ok(())
+        Answer::Granted
     }
 
     fn put(&mut self, place: usize, idle: Idle) {

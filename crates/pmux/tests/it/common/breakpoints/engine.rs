@@ -6,10 +6,10 @@
 //! **Invariant:** a difference that is not explained is an answer of its own.
 
 use super::crew::{Crew, Exchange};
-use super::kernel::{Kernel, is_full};
-use super::party::{Answer, Party};
+use super::kernel::Kernel;
+use super::party::{Answer, Party, change_all};
 use super::step::{ChildKind, Counting, Heirs, Watch, Whose};
-use pmux_abi::attr::{Attr, AttrFlags};
+use pmux_abi::attr::Attr;
 use pmux_engine::engine::Disagreements;
 use pmux_engine::hw_breakpoint::Taken;
 use pmux_engine::pmu::BankError;
@@ -82,19 +82,13 @@ impl Party for Engine {
 
     fn fork(&mut self, parent: usize, child: usize, child_kind: ChildKind) -> Answer {
         self.forks += 1;
-        match self.crew.fork(parent, child, child_kind) {
-            Ok(()) => Answer::Granted,
-            // The kernel finds no register for a child where one was given back for the wrong task before.
-            Err(error) if is_full(&error) => Answer::Full,
-            Err(error) => panic!("{error}"),
-        }
+        // The kernel finds no register for a child, too, where one was given back for the wrong task before.
+        self.crew.fork(parent, child, child_kind)
     }
 
     fn open(&mut self, number: u32, whose: &Whose, watch: Watch, counting: Counting, heirs: Heirs) -> Answer {
-        let mut attr = Kernel::attr(watch);
-        attr.flags.set(AttrFlags::INHERIT, heirs == Heirs::Children);
         let before = self.engine.ledger_disagreements();
-        let (answer, taken) = match self.open_all(whose, &attr) {
+        let (answer, taken) = match self.open_all(whose, &Kernel::attr_with(watch, heirs)) {
             Ok(opened) => {
                 self.held.insert(number, (opened, watch, heirs));
                 self.switch(number, counting);
@@ -110,31 +104,12 @@ impl Party for Engine {
     fn modify(&mut self, number: u32, watch: Watch) -> Answer {
         let before = self.engine.ledger_disagreements();
         let (opened, held, heirs) = self.held.get_mut(&number).unwrap();
-        let attr = |watch| {
-            let mut attr = Kernel::attr(watch);
-            attr.flags.set(AttrFlags::INHERIT, *heirs == Heirs::Children);
-            attr
-        };
-        let mut done = 0;
-        let result = opened.iter().try_for_each(|one| {
-            self.engine.modify(one.events[0], &attr(watch))?;
-            done += 1;
-            Ok(())
-        });
-        let (answer, taken) = match result {
-            Ok(()) => {
-                *held = watch;
-                (Answer::Granted, None)
-            }
-            Err(error) => {
-                let back = |one: &Opened| self.engine.modify(one.events[0], &attr(*held)).unwrap();
-                opened[..done].iter().for_each(back);
-                match error {
-                    ModifyError::DebugRegisters { taken, .. } => (Answer::Full, Some(taken)),
-                    ModifyError::Bank(BankError::Invalid) => (Answer::Invalid, None),
-                    error => panic!("{error}"),
-                }
-            }
+        let change = |one: &mut Opened, watch| self.engine.modify(one.events[0], &Kernel::attr_with(watch, *heirs));
+        let (answer, taken) = match change_all(opened, held, watch, change) {
+            Ok(()) => (Answer::Granted, None),
+            Err(ModifyError::DebugRegisters { taken, .. }) => (Answer::Full, Some(taken)),
+            Err(ModifyError::Bank(BankError::Invalid)) => (Answer::Invalid, None),
+            Err(error) => panic!("{error}"),
         };
         self.judge(before, answer, taken)
     }

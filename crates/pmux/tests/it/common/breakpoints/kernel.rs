@@ -7,7 +7,7 @@
 
 use super::address;
 use super::crew::{Crew, Exchange};
-use super::party::{Answer, Party};
+use super::party::{Answer, Party, change_all};
 use super::step::{ChildKind, Counting, Heirs, Watch, Whose};
 use pmux::Event;
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -50,11 +50,17 @@ impl Kernel {
         Event::breakpoint(address(watch.kind(), watch.at), watch.len, watch.access).attr
     }
 
+    /// The same, for children too where they inherit it.
+    pub fn attr_with(watch: Watch, heirs: Heirs) -> Attr {
+        let mut attr = Self::attr(watch);
+        attr.flags.set(AttrFlags::INHERIT, heirs == Heirs::Children);
+        attr
+    }
+
     /// On all or, where one refuses, on none.
     fn open_all(&self, whose: &Whose, watch: Watch, heirs: Heirs) -> Result<Vec<LinuxBank>, BankError> {
         let task = |thread: usize| ContextKey::Task(LinuxHost::task(self.crew.tid(thread)));
-        let mut attr = Self::attr(watch);
-        attr.flags.set(AttrFlags::INHERIT, heirs == Heirs::Children);
+        let attr = Self::attr_with(watch, heirs);
         let open = |key, filter| open(&self.host, key, filter, &attr);
         match whose {
             Whose::Thread(thread) => Ok(vec![open(task(*thread), Filter::Everything)?]),
@@ -103,12 +109,6 @@ impl Kernel {
     }
 }
 
-/// Whether a task was not started because there was no register for what it would inherit.
-pub fn is_full(error: &std::io::Error) -> bool {
-    const ENOSPC: i32 = 28;
-    error.raw_os_error() == Some(ENOSPC)
-}
-
 fn answer(result: Result<(), BankError>) -> Answer {
     match result {
         Ok(()) => Answer::Granted,
@@ -137,11 +137,7 @@ impl Party for Kernel {
     }
 
     fn fork(&mut self, parent: usize, child: usize, child_kind: ChildKind) -> Answer {
-        match self.crew.fork(parent, child, child_kind) {
-            Ok(()) => Answer::Granted,
-            Err(error) if is_full(&error) => Answer::Full,
-            Err(error) => panic!("{error}"),
-        }
+        self.crew.fork(parent, child, child_kind)
     }
 
     fn open(&mut self, number: u32, whose: &Whose, watch: Watch, counting: Counting, heirs: Heirs) -> Answer {
@@ -156,19 +152,7 @@ impl Party for Kernel {
 
     fn modify(&mut self, number: u32, watch: Watch) -> Answer {
         let (banks, held) = self.held.get_mut(&number).unwrap();
-        let attr = Self::attr(watch);
-        let mut done = 0;
-        let result = banks.iter_mut().try_for_each(|bank| {
-            bank.modify(LEASE, &attr)?;
-            done += 1;
-            Ok(())
-        });
-        match result {
-            Ok(()) => *held = watch,
-            // No other process has taken in between what the others held.
-            Err(_) => banks[..done].iter_mut().for_each(|bank| bank.modify(LEASE, &Self::attr(*held)).unwrap()),
-        }
-        answer(result)
+        answer(change_all(banks, held, watch, |bank, watch| bank.modify(LEASE, &Self::attr(watch))))
     }
 
     fn switch(&mut self, number: u32, counting: Counting) {

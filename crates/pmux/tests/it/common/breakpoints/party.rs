@@ -9,6 +9,7 @@ use super::step::{ChildKind, Counting, Heirs, Watch, Whose};
 use pmux_engine::{CpuId, TaskId};
 use pmux_sim::oracle::breakpoint as oracle;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 /// What comes of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,23 +39,24 @@ pub trait Party {
     fn close(&mut self, number: u32);
 }
 
-/// The names of tasks for those who only keep books: each task that ever was has its own.
-struct Names {
-    current: Vec<TaskId>,
-    next: u64,
-}
-
-impl Names {
-    fn new(threads: usize) -> Self {
-        let next = threads as u64;
-        Self { current: (0..next).map(TaskId).collect(), next }
+/// Has each of a breakpoint's events wait for something else, or none of them: no other process has taken in between what those held.
+pub fn change_all<T, E: Debug>(
+    events: &mut [T],
+    held: &mut Watch,
+    to: Watch,
+    change: impl Fn(&mut T, Watch) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut done = 0;
+    let result = events.iter_mut().try_for_each(|event| {
+        change(event, to)?;
+        done += 1;
+        Ok(())
+    });
+    match result {
+        Ok(()) => *held = to,
+        Err(_) => events[..done].iter_mut().for_each(|event| change(event, *held).unwrap()),
     }
-
-    /// A fresh one at a place; answers the one before.
-    fn replace(&mut self, thread: usize) -> TaskId {
-        self.next += 1;
-        std::mem::replace(&mut self.current[thread], TaskId(self.next - 1))
-    }
+    result
 }
 
 /// A breakpoint, with what the children of its task hold by it.
@@ -84,14 +86,17 @@ impl Family {
 /// The model, by counting.
 pub struct Model {
     ledger: oracle::Ledger,
-    names: Names,
+    /// The tasks by place; each that ever was has a name of its own.
+    current: Vec<TaskId>,
+    next: u64,
     held: BTreeMap<u32, Family>,
 }
 
 impl Model {
     pub fn new(registers: oracle::Registers, possible: &[CpuId], threads: usize) -> Self {
         let ledger = oracle::Ledger::new(possible.iter().copied(), registers);
-        Self { ledger, names: Names::new(threads), held: BTreeMap::new() }
+        let next = threads as u64;
+        Self { ledger, current: (0..next).map(TaskId).collect(), next, held: BTreeMap::new() }
     }
 }
 
@@ -101,7 +106,8 @@ impl Party for Model {
     }
 
     fn replace(&mut self, thread: usize) {
-        let gone = self.names.replace(thread);
+        let gone = std::mem::replace(&mut self.current[thread], TaskId(self.next));
+        self.next += 1;
         for family in self.held.values_mut() {
             if let Some(token) = family.bury(gone) {
                 self.ledger.release(token).unwrap();
@@ -111,7 +117,7 @@ impl Party for Model {
 
     fn fork(&mut self, parent: usize, child: usize, _: ChildKind) -> Answer {
         self.replace(child);
-        let (parent, heir) = (self.names.current[parent], self.names.current[child]);
+        let (parent, heir) = (self.current[parent], self.current[child]);
         for family in self.held.values_mut().filter(|family| family.is_passed_on_by(parent)) {
             let request = oracle::Request { task: Some(heir), ..family.place.clone() };
             let Ok(token) = self.ledger.reserve(request.clone()) else {
@@ -125,7 +131,7 @@ impl Party for Model {
     }
 
     fn open(&mut self, number: u32, whose: &Whose, watch: Watch, _: Counting, heirs: Heirs) -> Answer {
-        let of = whose.thread().map(|thread| self.names.current[thread]);
+        let of = whose.thread().map(|thread| self.current[thread]);
         let cpus = whose.cpus().map_or(oracle::Where::Everywhere, |cpus| oracle::Where::Only(cpus.clone()));
         let place = oracle::Request { kind: watch.kind(), task: of, cpus, weight: 1 };
         match self.ledger.reserve(place.clone()) {
