@@ -98,7 +98,7 @@ fn switches_before_the_first_and_after_the_last_context() {
     engine.host().run_on(0, None, 10);
     assert_eq!(read(&engine, third.events[0]), count(70, 10, 10));
     engine.task_exit(TaskId(3));
-    close_all(&engine, &[&third]);
+    close_all(&engine, [&third]);
     drop(last);
     assert!(engine.task_contexts.are_none());
 }
