@@ -118,11 +118,13 @@ static time_t end;
 
 static void *play(void *number) {
     unsigned seed = (unsigned)(long)number;
-    char room[64];
+    char room[64] = {0};
     while (time(0) < end) {
         int fd = 4090 + rand_r(&seed) % 40, what = rand_r(&seed) % 12;
         void *at = rand_r(&seed) % 4 ? (void *)room : (void *)(long)rand_r(&seed);
         if (what < 4) {
+            // A period that happens to be there: a sample of a CPU's clock every 10 us leaves that CPU no time for anything else.
+            memset(room + 16, 0, 8);
             // Another thread changes it meanwhile.
             syscall(SYS_perf_event_open, rand_r(&seed) % 4 ? (void *)&shared : at, -1, 0, rand_r(&seed) % 3 ? -1 : fd, 8);
         } else if (what < 6) {

@@ -69,7 +69,8 @@ pub struct Counters {
     events: Arc<[Event]>,
     tasks: Vec<TaskRow>,
     sets: Vec<CpuRows>,
-    cgroups: Vec<Owned<CgroupId>>,
+    /// Closed behind the sets that count them.
+    _cgroups: Vec<Owned<CgroupId>>,
     /// What the sets had counted when they were last read, for [`Counters::read_cached`].
     last: SleepLock<Option<LastSets>>,
     tree: Option<TreeFollower>,

@@ -200,7 +200,7 @@ impl<'s> Opening<'s> {
             events: Arc::new([]),
             tasks,
             sets,
-            cgroups: std::mem::take(&mut self.cgroups),
+            _cgroups: std::mem::take(&mut self.cgroups),
             last: SleepLock::new(None),
             tree: None,
             clock: self.clock,

@@ -5,7 +5,7 @@ use crate::error::ReadError;
 use crate::pmu::BankError;
 use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group, play};
-use crate::{Count, CpuId, Engine, EventId, EventState, LockCell as _, Nanos, Opened, Target, TaskContext, TaskId};
+use crate::{Count, CpuId, Engine, EventId, EventState, LockCell as _, Opened, Target, TaskContext, TaskId};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};

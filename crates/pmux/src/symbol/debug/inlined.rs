@@ -77,7 +77,6 @@ fn attribute(
 }
 
 fn is_inlined(entry: &DebuggingInformationEntry<Reader>) -> bool {
-    use constants::{DW_INL_declared_inlined, DW_INL_inlined};
     let inlining = entry.attr_value(constants::DW_AT_inline);
-    matches!(inlining, Some(AttributeValue::Inline(DW_INL_inlined | DW_INL_declared_inlined)))
+    matches!(inlining, Some(AttributeValue::Inline(constants::DW_INL_inlined | constants::DW_INL_declared_inlined)))
 }
