@@ -45,6 +45,8 @@ pub(crate) struct Manifest {
 pub(crate) fn beside(recording: &Path) -> Result<Option<Manifest>, String> {
     let path = recording.with_extension("json");
     let text = match std::fs::read_to_string(&path) {
+        // What a shell has just made for what is to be printed: `report -j -i x.data >x.json`.
+        Ok(text) if text.is_empty() => return Ok(None),
         Ok(text) => text,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
