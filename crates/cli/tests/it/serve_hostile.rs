@@ -134,8 +134,9 @@ fn a_client_that_leaves_while_its_opener_stands_has_no_place() {
     let mut good = service.client();
     eventually("its place is free", || (good.status()["clients"]["connected"] == 1).then_some(()));
     let gone = format!("(user {STOPS}, ");
-    let log = service.log();
-    let line = log.lines().find(|line| line.contains(&gone) && line.contains("has gone")).unwrap();
+    let says_it = |line: &&str| line.contains(&gone) && line.contains("has gone");
+    // The log is written behind what it tells.
+    let line = eventually("it has gone", || service.log().lines().find(says_it).map(str::to_owned));
     assert!(line.contains("0 of its requests were refused"), "it was given up: {line}");
     sync_dir.post("go");
     said_by(role, &service);
