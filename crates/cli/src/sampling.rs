@@ -1,6 +1,7 @@
-//! What was typed about targets and sampling, as the library takes it: for `pmux stat`, `pmux record`, `pmux flight` and `pmux top`.
+//! What was typed about targets and sampling, as the library takes it: for `pmux stat`, `pmux record`, `pmux flight`, `pmux top` and
+//! `pmux watch`.
 //!
-//! **Invariant:** nothing is opened here.
+//! **Invariant:** nothing is enabled here.
 
 use crate::failure::{Failure, failed, failure};
 use crate::options::sampling::{CallGraph, DWARF, Frequency, Sampling};

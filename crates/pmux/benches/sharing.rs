@@ -15,16 +15,10 @@
 use pmux::exact::{ExactGroup, ExactTarget, GroupMode};
 use pmux::{Command, CommandOutput, Counter, Error, Event, RegionTable, Session, Sharing, Target};
 use pmux_linux::raw_perf_event;
+use pmux_testkit::kernel_events;
 use std::hint::black_box;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
-
-/// How many events of the kernel this process holds.
-fn kernel_events() -> usize {
-    let links = std::fs::read_dir("/proc/self/fd").unwrap();
-    let links = links.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
-    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
-}
 
 /// What the kernel holds for itself, in KiB.
 fn kernel_kib() -> i64 {
@@ -51,7 +45,7 @@ fn clients(sharing: Sharing, count: usize) -> Result<(), Error> {
         &Target::CurrentThread,
     )
     .ok();
-    let (events, memory) = (kernel_events(), kernel_kib());
+    let (events, memory) = (kernel_events("self"), kernel_kib());
     let mut groups: Vec<ExactGroup> = Vec::with_capacity(count * cpus.len());
     let executed = || instructions.as_ref().and_then(|counter| counter.read().ok()).map(|count| count.value);
     let (mut last, mut since) = (Duration::ZERO, None);
@@ -72,7 +66,7 @@ fn clients(sharing: Sharing, count: usize) -> Result<(), Error> {
     }
     let opens = ((count - late) * cpus.len()) as u64;
     let per_open = executed().zip(since).map(|(now, then)| (now - then) / opens);
-    let (events, memory) = (kernel_events() - events, kernel_kib() - memory);
+    let (events, memory) = (kernel_events("self") - events, kernel_kib() - memory);
     let before = executed();
     let began = Instant::now();
     for group in &groups {

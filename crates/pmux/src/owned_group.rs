@@ -12,6 +12,7 @@ use pmux_engine::target::Opened;
 use pmux_engine::{
     CgroupId, ControlError, Count, EventId, GroupId, GroupSpec, Nanos, OpenError, ReadError, SetId, Target,
 };
+use pmux_linux::cgroup::Cgroup;
 use pmux_linux::host::{LinuxEngine, LinuxHost};
 use std::ops::Deref;
 
@@ -80,6 +81,11 @@ impl Session {
     /// The same with a set.
     pub(crate) fn hold_set(&self, request: SetRequest) -> Result<Owned<SetId>, SetError> {
         self.engine().open_set(request).map(|set| Owned::new(self, set))
+    }
+
+    /// Makes a cgroup known, until what comes back is dropped.
+    pub(crate) fn hold_cgroup(&self, cgroup: Cgroup) -> Owned<CgroupId> {
+        Owned::new(self, self.engine().host().add_cgroup(cgroup))
     }
 }
 

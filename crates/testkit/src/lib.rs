@@ -9,6 +9,7 @@
 
 mod cgroup;
 pub mod hotplug;
+mod late_hits;
 mod own_process;
 mod programs;
 mod reaper;
@@ -18,10 +19,11 @@ mod signals;
 mod sync_dir;
 
 pub use cgroup::Cgroup;
+pub use late_hits::{late_hits, survive_late_hits};
 pub use own_process::{own_process, own_process_with};
 pub use programs::{
-    Killed, commands_are_programs, copy_of, eventually, folder_with, in_path, is_installed, lives, program, set_mode,
-    signal, state_of, with_environment,
+    Killed, commands_are_programs, copy_of, eventually, folder_with, in_path, is_installed, kernel_events, lives,
+    paranoid, program, set_mode, signal, state_of, with_environment,
 };
 pub use reaper::marked;
 pub use run::{CommandResult, Running, Start, start};
@@ -71,7 +73,10 @@ pub fn lock(name: &str) -> File {
 /// [`own_process`] says. In one process with others, a fork of another thread keeps an event open for a while that was closed here.
 #[track_caller]
 pub fn debug_registers() -> Option<File> {
-    own_process().then(|| lock(DEBUG_REGISTERS))
+    own_process().then(|| {
+        survive_late_hits();
+        lock(DEBUG_REGISTERS)
+    })
 }
 
 /// Whether a test may go on. If not, the skip is printed; where `PMUX_REQUIRE` lists `class`, it is a failure.

@@ -95,6 +95,19 @@ pub fn state_of(pid: i32) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
+/// How many events of the kernel a process has open.
+pub fn kernel_events(process: impl std::fmt::Display) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
+}
+
+/// What `kernel.perf_event_paranoid` is; the most that can be where the kernel has no events.
+pub fn paranoid() -> i32 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    text.trim().parse().unwrap_or(i32::MAX)
+}
+
 /// Whether a process is there, zombies not included.
 pub fn lives(pid: i32) -> bool {
     state_of(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))

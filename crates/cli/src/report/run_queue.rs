@@ -141,9 +141,8 @@ impl Tables<'_> {
 
     fn worst(&self, wait: &QueuedWait) -> Vec<String> {
         let all: u64 = wait.ran.iter().map(|(_, samples)| samples).sum();
-        let name = |&(thread, samples): &(NamedThread, u64)| {
-            format!("{} {:.0}%", self.name(thread), 100.0 * samples as f64 / all.max(1) as f64)
-        };
+        let name =
+            |&(thread, samples): &(NamedThread, u64)| format!("{} {:.0}%", self.name(thread), share(samples, all));
         let ran = first_of(wait.ran.iter().map(name));
         vec![
             milliseconds(wait.waited_ns),

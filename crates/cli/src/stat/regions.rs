@@ -67,8 +67,7 @@ pub(super) fn add(report: &mut StatReport, plan: &Plan, found: &Regions) {
     for row in report.rows.iter().filter(|row| row.value == Value::NotSupported) {
         report.regions.iter_mut().for_each(|region| region.values[row.event] = Value::NotSupported);
     }
-    let is_estimate = |value: &Value| value.raw().is_some() && value.running_pct() < 100.0;
-    if report.regions.iter().flat_map(|region| &region.values).any(is_estimate) {
+    if report.regions.iter().flat_map(|region| &region.values).any(|value| value.is_estimate()) {
         let text = "~ marks estimates of regions: the event had a counter for a part of the time";
         report.notes.push(Note::measurement(text));
     }

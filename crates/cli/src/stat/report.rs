@@ -226,6 +226,11 @@ impl Value {
         if enabled == running || enabled == 0 { 100.0 } else { 100.0 * running as f64 / enabled as f64 }
     }
 
+    /// Returns whether it is a count that had a counter for a part of the time only.
+    pub(crate) fn is_estimate(self) -> bool {
+        self.raw().is_some() && self.running_pct() < 100.0
+    }
+
     /// Returns what is known where the kernel has ended the event before its task: a 0, or a count of no longer time than this, is none.
     pub(crate) fn until_its_end(self, ns: u64) -> Self {
         match self {

@@ -26,7 +26,9 @@ use pmux::watch::{
 };
 use pmux::{Command, Error, Inherit, Session, Slice, Step, Target};
 use pmux_daemon::flight::Child;
+use signal_hook::consts::SIGTRAP;
 use std::collections::{HashMap, HashSet};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -41,6 +43,9 @@ const FIRST_LOOK: Duration = Duration::from_millis(1);
 const MOST_UNWATCHED: usize = 8;
 /// How often it is shown how far it is.
 const SHOW: Duration = Duration::from_millis(250);
+
+const BY_SIGTRAP: &str = "the command was ended by SIGTRAP: some virtual machines report a hit after its thread has lost the CPU, and \
+    the kernel gives such a hit to the program. It is not in the counts";
 
 pub(super) struct WatchRun<'a> {
     options: &'a Options,
@@ -466,6 +471,9 @@ impl<'a> WatchRun<'a> {
         report.notes.append(&mut self.unwatched);
         if self.more_unwatched > 0 {
             report.notes.push(format!("{} more processes are not watched", self.more_unwatched));
+        }
+        if ended.is_some_and(|status| status.signal() == Some(SIGTRAP)) {
+            report.notes.push(BY_SIGTRAP.to_owned());
         }
         report.notes.extend(service_was_away(self.session, self.session.service_gap()));
         if self.options.shared.shared_when() == Some(SharedWhen::Always) && !self.options.count_only {

@@ -221,10 +221,15 @@ fn a_cpu_that_comes_back_is_recorded_again() {
 fn a_cpu_that_comes_back_sees_waits_again() {
     let Some(_switch) = CpuSwitch::take() else { return };
     let Some((sync_dir, example, file)) = off_cpu::example("all.data") else { return };
-    let line = format!("({}) >/dev/null & {} all; wait", off_and_on(), example.display());
+    let [fifo, ack] = ["control", "ack"].map(|name| sync_dir.text(name));
+    common::start("mkfifo", [&fifo, &ack]).run().good();
+    let control = format!("--control=fifo:{fifo},{ack}");
+    // The second answer comes when the news of the CPU have been heard.
+    let ping = format!("echo ping >{fifo}; read ok <{ack}");
+    let line = format!("({}) >/dev/null; {ping}; {ping}; {} all", off_and_on(), example.display());
     for whose in [&[][..], &["-a"]] {
         let before = Stolen::now();
-        let words = ["record", "--off-cpu=0", "-m", "8M", "-o"];
+        let words = ["record", "--off-cpu=0", "-m", "8M", &control, "-o"];
         let mut record = common::pmux(words).args([&file]).args(whose).args(["--", "sh", "-c", &line]);
         record.command.current_dir(sync_dir.path(""));
         let ran = record.run().good();
@@ -232,6 +237,20 @@ fn a_cpu_that_comes_back_sees_waits_again() {
         // What runs beside it on all CPUs has other names. Leaving a CPU and coming back take longer beside others.
         off_cpu::are_as_long_as_they_were(&off_cpu::waits(&file), &off_cpu::truths(&ran.text()), unseen, 5_000);
     }
+}
+
+/// Where a CPU has no ring yet, waits that end there are told as sums.
+#[test]
+fn no_wait_is_missing_where_a_cpu_comes_back() {
+    let Some(_switch) = CpuSwitch::take() else { return };
+    let Some((sync_dir, example, file)) = off_cpu::example("all.data") else { return };
+    let line = format!("({}) >/dev/null & {} all; wait", off_and_on(), example.display());
+    let mut record = common::pmux(["record", "--off-cpu=0", "-m", "8M", "-o"]).args([&file]);
+    record.command.current_dir(sync_dir.path(""));
+    let before = Stolen::now();
+    let ran = record.args(["--", "sh", "-c", &line]).run().good();
+    let unseen = before.since_ns() + off_cpu::unseen_ns(&ran);
+    off_cpu::are_all_there(&off_cpu::waits(&file), &off_cpu::truths(&ran.text()), unseen);
 }
 
 /// A program that begins on a CPU that has come, before events are open there: its name and what it maps are told when they are.

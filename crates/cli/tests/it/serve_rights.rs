@@ -2,7 +2,7 @@
 //! answers.
 
 use crate::common;
-use crate::common::hostile::open_door;
+use crate::common::hostile::{open_door, said_in};
 use crate::common::role::{self, copy};
 use crate::common::service::{Service, ServiceClient, faults, on_cpu, on_task, where_all_is_refused};
 use crate::common::{
@@ -45,10 +45,7 @@ fn program() -> (SyncDir, PathBuf) {
 
 /// Lets a role end well; what it has said.
 fn said_by(mut role: Command, service: &Service) -> String {
-    let ran = role.output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert!(ran.status.success(), "{said}\n{}", service.log());
-    said
+    said_in(&role.output().unwrap(), service)
 }
 
 /// A program that computes, with root's rights for any user; `None`, and a skip, where that means nothing.

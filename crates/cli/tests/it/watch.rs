@@ -108,6 +108,10 @@ fn the_exit_status_is_the_commands() {
     let ran = watch_bank(&["vault"], "fails").run();
     assert_eq!(ran.code(), 3, "{}", ran.err);
     ran.says(&["1 hit in "]);
+    // A hit that comes late ends a program so.
+    let ran = watch(["0x1000", "--", "sh", "-c", "kill -TRAP $$"]).run();
+    assert_eq!(ran.code(), 133, "{}", ran.err);
+    ran.says(&["the command was ended by SIGTRAP"]);
     watch(["main", "--", "/nowhere/at/all"]).run().bad(127, &["/nowhere/at/all"]);
 }
 

@@ -159,14 +159,13 @@ impl Server {
             log.write(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
         session.learn_counters();
-        let turns = config.counting.turns;
-        let counters = Counters::new(&session, turns, rules(&config).kernel_ring_bytes)?;
+        let (turns, rules) = (config.counting.turns, rules(&config));
+        let counters = Counters::new(&session, turns, rules.kernel_ring_bytes)?;
         let metrics = Metrics::start(&metrics_config(&config, &start), turns, &session, &log)?;
         let agent = agent(&containers_config(&config, &start), path.as_deref(), &log)?;
         let recorders = Recorders::new(SocketDir::beside(path.as_deref().unwrap_or(Path::new(SYSTEM_SOCKET))), &log);
         let poll = Poll::new().map_err(|errno| format!("no epoll: {errno}"))?;
         let now = pmux::server_api::now_ns();
-        let rules = rules(&config);
         let server = Self {
             poll,
             listener,

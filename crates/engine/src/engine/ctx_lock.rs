@@ -22,7 +22,6 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many orders are carried out before their results are brought back.
 const BATCH: usize = 64;
@@ -32,7 +31,7 @@ pub(super) struct ContextCell<H: Host> {
     pub(super) pmu_guard: H::BankLock<PmuGuard<H::Bank>>,
     pub(super) place: H::IrqLock<CtxState<H>>,
     pub(super) calls: H::IrqLock<CallQueue<H>>,
-    _counted: Option<CountedContext>,
+    _counted: Option<Arc<()>>,
 }
 
 /// How many contexts of tasks there are: where there is none, a switch has nothing to look at. One is counted before its task's slot is
@@ -40,25 +39,16 @@ pub(super) struct ContextCell<H: Host> {
 ///
 /// Linux: `perf_sched_events` (kernel/events/core.c).
 #[derive(Default)]
-pub(super) struct TaskContexts(Arc<AtomicUsize>);
+pub(super) struct TaskContexts(Arc<()>);
 
 impl TaskContexts {
-    /// With `Acquire`, as the slot of a task is read.
     pub(super) fn are_none(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 0
+        Arc::strong_count(&self.0) == 1
     }
 
-    pub(super) fn one_more(&self) -> CountedContext {
-        self.0.fetch_add(1, Ordering::Release);
-        CountedContext(Arc::clone(&self.0))
-    }
-}
-
-pub(super) struct CountedContext(Arc<AtomicUsize>);
-
-impl Drop for CountedContext {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
+    /// What a context holds to be counted.
+    pub(super) fn one_more(&self) -> Arc<()> {
+        Arc::clone(&self.0)
     }
 }
 
@@ -149,7 +139,7 @@ impl<H: Host> CtxState<H> {
 }
 
 impl<H: Host> ContextCell<H> {
-    pub(super) fn new(key: ContextKey, bank: H::Bank, counted: Option<CountedContext>) -> Self {
+    pub(super) fn new(key: ContextKey, bank: H::Bank, counted: Option<Arc<()>>) -> Self {
         let banks = Banks { own: Some(bank), guest: None, leaving: None };
         let place = CtxState { core: CpuContext::new(), away: None, guest: None, leaving: None };
         // Those of a task are taken while those of a CPU are held, where it comes or goes.

@@ -220,14 +220,11 @@ impl<H: Host> Engine<H> {
 
     /// A cell for a context that has none.
     pub(super) fn fresh_cell(&self, key: ContextKey) -> Arc<ContextCell<H>> {
-        let core = match key {
-            ContextKey::Cpu(cpu) => self.core(cpu).map(Arc::clone),
-            ContextKey::Task(_) => None,
+        let (core, counted) = match key {
+            ContextKey::Cpu(cpu) => (self.core(cpu).map(Arc::clone), None),
+            ContextKey::Task(_) => (None, Some(self.task_contexts.one_more())),
         };
-        core.unwrap_or_else(|| {
-            let counted = matches!(key, ContextKey::Task(_)).then(|| self.task_contexts.one_more());
-            Arc::new(ContextCell::new(key, self.host.bank(key), counted))
-        })
+        core.unwrap_or_else(|| Arc::new(ContextCell::new(key, self.host.bank(key), counted)))
     }
 
     /// One group of a context is detached; the last one takes the context along, unless the host keeps it.

@@ -75,8 +75,8 @@ impl<H: Host> Engine<H> {
 
     /// One task leaves a CPU, another one comes; `None` for one that can have no events. Called by the host on that CPU.
     ///
-    /// It neither sleeps nor allocates, and costs as much as the two have events: next to nothing while no task has any. Not for hosts
-    /// whose kernel switches by itself. A task that is still on another CPU stays there.
+    /// It neither sleeps nor allocates, and costs as much as the two have events: next to nothing while there is no
+    /// task that has, or has had, any. Not for hosts whose kernel switches by itself. A task that is still on another CPU stays there.
     pub fn switch(&self, cpu: CpuId, out: Option<&TaskContext<H>>, next: Option<&TaskContext<H>>) {
         if self.task_contexts.are_none() {
             return;

@@ -92,8 +92,8 @@ fn assemble<'m>(asm: &mut Assembler<'m>, map: &'m Map, btf: &Btf) -> Option<()> 
     let (pmu, name) = (of("perf_event", "pmu")?, of("pmu", "name")?);
     let end = asm.label();
     // R9: the entry. R6: where the next pointer stands.
-    asm.store(Size::Word, Reg::R10, -4, 0).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, -4);
-    asm.set_map(Reg::R1, map).call(Helper::MapLookup).jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R9, Reg::R0);
+    asm.store(Size::Word, Reg::R10, -4, 0).look_up(map, -4);
+    asm.jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R9, Reg::R0);
     asm.call(Helper::GetCurrentTask).set(Reg::R6, Reg::R0);
     // So many bytes that stand so far behind a pointer go to a place so far behind another one, which is ours.
     let read = |asm: &mut Assembler<'m>, (from, offset): (Reg, i32), (into, at): (Reg, i32), bytes: usize| {

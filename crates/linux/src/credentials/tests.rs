@@ -86,10 +86,11 @@ fn the_kernel_decides_by_the_credentials_that_were_taken() {
     assert_eq!(perfmon.answered(&attr(AttrFlags::DISABLED), cpu), Ok(()));
     // Permitted is not effective.
     let idle = openers.on_behalf_of(0, Credentials { permitted: 1 << 38, ..of(USER) });
-    let paranoid: i32 =
-        std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap();
     let refused = Err(ActError::Refused(Errno::EACCES));
-    assert_eq!(idle.answered(&attr(AttrFlags::DISABLED), cpu), if paranoid > 0 { refused } else { Ok(()) });
+    assert_eq!(
+        idle.answered(&attr(AttrFlags::DISABLED), cpu),
+        if pmux_testkit::paranoid() > 0 { refused } else { Ok(()) }
+    );
 }
 
 #[test]

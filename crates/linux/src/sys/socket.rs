@@ -32,7 +32,7 @@ pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     pair(KIND)
 }
 
-/// Makes two sockets of a kind that are connected to each other.
+/// Makes two sockets of a kind that are connected to each other. Allocates and locks nothing: a forked child calls it, too.
 pub(super) fn pair(kind: libc::c_int) -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];
     // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
@@ -119,7 +119,7 @@ pub(crate) fn accept(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     })
 }
 
-/// Sends a packet with files; whole, or not at all.
+/// Sends a packet with files; whole, or not at all. Allocates and locks nothing: a forked child calls it, too.
 ///
 /// Errors: `EAGAIN` where there is no room; `EPIPE` and `ECONNRESET` where no peer is there; `EMSGSIZE` where it is larger than
 /// the socket's buffer; `ETOOMANYREFS` where too many files are on their way; `E2BIG` for more than 253 files.

@@ -3,7 +3,7 @@
 //! **Invariant:** a column is tried in each way once: as asked, then in a milder way, then it is refused.
 
 use crate::error::Error;
-use crate::event::{Event, EventSource, ToolEvent};
+use crate::event::{Event, EventSource, LEVELS, ToolEvent};
 use crate::refusal::Refusal;
 use crate::session::{Backend, Session};
 use crate::target::{Attribution, Inherit, Options};
@@ -168,9 +168,8 @@ impl Column {
 
 /// Whether leaving something out is worth a try: the event counts user mode and kernel, and doesn't sample.
 fn is_unrestricted(event: &Event) -> bool {
-    let chosen = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
     matches!(event.source, EventSource::Kernel { .. })
-        && !event.attr.flags.intersects(chosen)
+        && !event.attr.flags.intersects(LEVELS)
         && event.attr.sampling == Sampling::None
         && event.package_cpus().is_none()
 }

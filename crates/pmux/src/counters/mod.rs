@@ -142,9 +142,7 @@ impl Counters {
         if self.counts_already.swap(false, Ordering::Relaxed) {
             self.reset()?;
         }
-        for group in self.task_groups() {
-            engine.enable_group(group.own.opened.group)?;
-        }
+        self.task_groups().try_for_each(|group| group.own.enable_all::<Error>())?;
         for rows in &self.sets {
             engine.enable_set(*rows.set)?;
         }
@@ -157,9 +155,7 @@ impl Counters {
     /// [`Error::Control`].
     pub fn disable(&self) -> Result<(), Error> {
         let engine = self.session.engine();
-        for group in self.task_groups() {
-            engine.disable_group(group.own.opened.group)?;
-        }
+        self.task_groups().try_for_each(|group| group.own.disable_all::<Error>())?;
         for rows in &self.sets {
             engine.disable_set(*rows.set)?;
         }

@@ -335,7 +335,7 @@ impl<'s> Opening<'s> {
         let mounts = Mounts::system().map_err(Error::Cgroup)?;
         for name in names {
             let cgroup = mounts.open(name).map_err(Error::Cgroup)?;
-            self.cgroups.push(Owned::new(self.session, self.session.engine().host().add_cgroup(cgroup)));
+            self.cgroups.push(self.session.hold_cgroup(cgroup));
         }
         let ids: Vec<CgroupId> = self.cgroups.iter().map(|cgroup| **cgroup).collect();
         'again: loop {

@@ -37,6 +37,7 @@ pub(crate) use crate::text::printable;
 pub use breakpoint::Access;
 pub use cache::{Cache, CacheEvent, CacheOp, CacheResult};
 use modifiers::GuestDefault;
+pub(crate) use modifiers::LEVELS;
 pub use modifiers::{Modifier, Modifiers};
 pub use names::{Generic, Hardware, Software, ToolEvent};
 pub use probe::ProbeAt;

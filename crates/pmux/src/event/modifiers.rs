@@ -13,6 +13,10 @@ use pmux_abi::attr::{Attr, AttrFlags, Precise};
 
 use super::error::TOO_PRECISE;
 
+/// The levels that an event may leave out.
+pub(crate) const LEVELS: AttrFlags =
+    AttrFlags::EXCLUDE_USER.union(AttrFlags::EXCLUDE_KERNEL).union(AttrFlags::EXCLUDE_HV);
+
 /// What one letter asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Modifier {
@@ -182,7 +186,6 @@ impl Modifiers {
 
     /// `u` alone means *not the kernel, not the hypervisor*: naming one level leaves out those not named.
     fn exclude(self, flags: &mut AttrFlags, before: Self, default: GuestDefault) {
-        const LEVELS: AttrFlags = AttrFlags::EXCLUDE_USER.union(AttrFlags::EXCLUDE_KERNEL).union(AttrFlags::EXCLUDE_HV);
         if self.any(&[Modifier::User, Modifier::Kernel, Modifier::Hypervisor]) && !flags.intersects(LEVELS) {
             flags.insert(LEVELS);
         }

@@ -109,7 +109,7 @@ impl Symbols {
     pub fn resolve(&mut self, profile: &Profile, wanted: impl IntoIterator<Item = FrameId>) {
         let frames = profile.stacks.frames();
         self.by_frame.resize(frames.len(), None);
-        let wanted = each_once(wanted).into_iter().filter(|&index| self.by_frame[index].is_none());
+        let wanted = unknown(&self.by_frame, wanted);
         let batches = batches(frames, wanted);
         let found = self.ask(profile, &batches, |code, kernel, frames| {
             frames.iter().map(|&frame| function_at(code, kernel, frame)).collect()
@@ -123,7 +123,7 @@ impl Symbols {
     pub fn resolve_lines(&mut self, profile: &Profile, frames: impl IntoIterator<Item = FrameId>) {
         let all = profile.stacks.frames();
         self.lines.resize(all.len(), None);
-        let wanted = each_once(frames).into_iter().filter(|&index| self.lines.get(index).is_some_and(Option::is_none));
+        let wanted = unknown(&self.lines, frames);
         let batches = batches(all, wanted);
         let found = self.ask(profile, &batches, |code, kernel, frames| {
             code.find_lines(frames.iter().map(|frame| frame.lookup()));
@@ -313,9 +313,10 @@ impl Symbols {
     }
 }
 
-/// The places of frames, in their order.
-fn each_once(frames: impl IntoIterator<Item = FrameId>) -> Vec<usize> {
-    let mut places: Vec<usize> = frames.into_iter().map(FrameId::index).collect();
+/// The places of the frames of which nothing is known, in their order.
+fn unknown<T>(known: &[Option<T>], frames: impl IntoIterator<Item = FrameId>) -> Vec<usize> {
+    let is_unknown = |&place: &usize| known.get(place).is_some_and(Option::is_none);
+    let mut places: Vec<usize> = frames.into_iter().map(FrameId::index).filter(is_unknown).collect();
     places.sort_unstable();
     places.dedup();
     places

@@ -393,7 +393,7 @@ impl SeesWaits for OffCpu {
         let notes = [
             (
                 lost,
-                "waits found no room in their ring: their time is told by thread only, without stacks (a larger ring: -m)",
+                "waits found no room in their ring, or none on a CPU that had just come: their time is told by thread only, without stacks (a larger ring: -m)",
             ),
             (no_room, "times there was no room for what is known of a thread: waits of it are missing"),
         ];

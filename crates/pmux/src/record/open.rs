@@ -315,9 +315,7 @@ impl Recorder {
                 cgroups.push(cgroup);
             }
         }
-        let session = &self.session;
-        let add = |cgroup: Cgroup| Owned::new(session, session.engine().host().add_cgroup(cgroup));
-        self.cgroups = cgroups.into_iter().map(add).collect();
+        self.cgroups = cgroups.into_iter().map(|cgroup| self.session.hold_cgroup(cgroup)).collect();
         Ok(())
     }
 

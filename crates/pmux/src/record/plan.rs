@@ -8,7 +8,7 @@ use super::open::RecordMode;
 use super::regions;
 use super::{Keep, RecordOptions};
 use crate::error::Error;
-use crate::event::{Event, EventList, EventSource, Hardware, Modifier, Software};
+use crate::event::{Event, EventList, EventSource, Hardware, LEVELS, Modifier, Software};
 use crate::perf_data::EventDesc;
 use crate::session::Session;
 use crate::target::Start;
@@ -25,9 +25,6 @@ pub(super) struct PlanPart {
     pub(super) groups: Range<usize>,
     pub(super) events: Range<usize>,
 }
-
-/// The levels that an event may leave out.
-const LEVELS: AttrFlags = AttrFlags::EXCLUDE_USER.union(AttrFlags::EXCLUDE_KERNEL).union(AttrFlags::EXCLUDE_HV);
 
 /// The sets of each part, one for each cgroup.
 pub(super) fn by_part<'s, T>(sampling: &'s [T], parts: &[PlanPart]) -> impl Iterator<Item = &'s [T]> {
@@ -87,7 +84,7 @@ impl Plan {
     }
 
     /// Makes the attributes of the events.
-    pub(super) fn ask(&mut self, options: &RecordOptions, scope: RecordScope, able: Able) {
+    fn ask(&mut self, options: &RecordOptions, scope: RecordScope, able: Able) {
         self.attrs = self.events.iter().map(|event| attrs::sampling(event, options, scope, able)).collect();
         for &(_, first, count) in self.groups.iter().filter(|(_, _, count)| *count > 1) {
             let members = first..first + count;

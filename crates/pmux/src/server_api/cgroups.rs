@@ -50,8 +50,7 @@ impl Cgroups {
         let (id, name) = self.known.with(|known| {
             let entry = known.entry(inode).or_insert_with(|| {
                 let name = cgroup.name().to_owned();
-                let id = Owned::new(&self.session, self.session.engine().host().add_cgroup(cgroup));
-                KnownCgroup { id, name, users: 0 }
+                KnownCgroup { id: self.session.hold_cgroup(cgroup), name, users: 0 }
             });
             entry.users += 1;
             (*entry.id, entry.name.clone())

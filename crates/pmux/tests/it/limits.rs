@@ -65,11 +65,6 @@ fn the_soft_limit_of_files_is_raised_and_the_hard_one_is_told_with_its_numbers()
     with_limit("ulimit -n 20", "limits/files:few");
 }
 
-fn paranoid() -> i32 {
-    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-    text.trim().parse().unwrap_or(i32::MAX)
-}
-
 /// Own programs can be counted in user mode; what happens in the kernel only is taken from elsewhere or refused.
 fn unprivileged() {
     let session = Session::new().unwrap();
@@ -114,7 +109,9 @@ fn unprivileged() {
 
 #[test]
 fn an_ordinary_user_counts_own_programs() {
-    skip_unless!(common::session().is_some() && needs("paranoid", "kernel.perf_event_paranoid=2", paranoid() == 2));
+    skip_unless!(
+        common::session().is_some() && needs("paranoid", "kernel.perf_event_paranoid=2", pmux_testkit::paranoid() == 2)
+    );
     if let Some((_folder, mut program)) = as_unprivileged("limits/unprivileged") {
         assert!(program.status().unwrap().success());
     }

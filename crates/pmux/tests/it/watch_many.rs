@@ -17,6 +17,7 @@ const WORDS_ARE: &str = "words at ";
 /// number of threads that come and go.
 pub(crate) fn role(name: &str, argument: &str) {
     let count: usize = argument.parse().unwrap();
+    pmux_testkit::survive_late_hits();
     // The harness has begun a line.
     println!("\n{WORDS_ARE}{:x}", (&raw const WORDS) as usize);
     match name {
@@ -196,7 +197,7 @@ fn each_write_after_arming_is_counted_once() {
 #[test]
 fn threads_that_end_meanwhile_are_left_out() {
     let Some(_registers) = debug_registers() else { return };
-    let other = Other::start("watch_many/churn", 400);
+    let mut other = Other::start("watch_many/churn", 400);
     let Some(session) = session(&other) else { return };
     let before = open_events();
     for round in 0..30 {
@@ -204,6 +205,7 @@ fn threads_that_end_meanwhile_are_left_out() {
         let watch = Watch::open(&session, vec![other.watch_target(1)], &other.target(), options(detail)).unwrap();
         assert!(watch.threads() >= 400, "those that stay");
         while watch.count(0).unwrap().value < 10 {
+            assert_eq!(other.child.0.try_wait().unwrap(), None, "it writes on");
             std::thread::yield_now();
         }
         drop(watch);

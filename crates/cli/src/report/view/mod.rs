@@ -117,10 +117,9 @@ pub(super) fn run(
                 ViewEvent::Signal(SIGCONT) => screen.resume().map_err(no_terminal)?,
                 ViewEvent::Signal(signal) => return screen.end_by(signal).map_err(no_terminal),
                 ViewEvent::Reader(message) => state.take(message),
-                ViewEvent::NoReader if state.failure.is_none() => {
-                    state.failure = Some("the recording can't be read any further: reading has failed".to_owned());
+                ViewEvent::NoReader => {
+                    return Err(failed("the recording can't be read any further: reading has failed"));
                 }
-                ViewEvent::NoReader => {}
             }
             if let Some(text) = state.failure {
                 return Err(failed(text));

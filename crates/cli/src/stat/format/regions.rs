@@ -98,7 +98,7 @@ fn head(event: &EventColumn) -> String {
 
 fn cell(event: &EventColumn, value: Value, grouping: Grouping) -> String {
     let mut text = numbers::value(event, value, grouping);
-    if value.raw().is_some() && value.running_pct() < 100.0 {
+    if value.is_estimate() {
         text.insert(0, ESTIMATED);
     }
     text

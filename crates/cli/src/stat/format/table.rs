@@ -150,9 +150,8 @@ fn push_row(out: &mut String, report: &StatReport, widths: &TableWidths, metrics
     if let Some(pct) = row.deviation_pct.filter(|&pct| report.runs > 1 && pct > 0.0) {
         let _ = write!(out, "  ( +-{pct:6.2}% )");
     }
-    let share = row.value.running_pct();
-    if row.value.raw().is_some() && share < 100.0 {
-        let _ = write!(out, "  ({share:.2}%)");
+    if row.value.is_estimate() {
+        let _ = write!(out, "  ({:.2}%)", row.value.running_pct());
     }
     text::trim_line_end(out);
     out.push('\n');

@@ -223,9 +223,8 @@ fn total(shown: &Shown<'_>) -> TreeLine {
 fn value_text(column: &EventColumn, value: Option<Value>, style: Style) -> String {
     let Some(value) = value else { return "-".to_owned() };
     let mut out = numbers::value(column, value, style.grouping);
-    let share = value.running_pct();
-    if value.raw().is_some() && share < 100.0 {
-        let _ = write!(out, " ({share:.0}%)");
+    if value.is_estimate() {
+        let _ = write!(out, " ({:.0}%)", value.running_pct());
     }
     out
 }

@@ -154,14 +154,13 @@ fn push_process(out: &mut String, report: &StatReport, tree: &ProcessTreeReport,
 fn push_shares(out: &mut String, values: &[Value], keys: &[String]) {
     let mut first = true;
     for (value, key) in values.iter().zip(keys) {
-        let share = value.running_pct();
-        if value.raw().is_none() || share >= 100.0 {
+        if !value.is_estimate() {
             continue;
         }
         out.push_str(if first { ", \"running_pct\": {" } else { ", " });
         first = false;
         text::push_json(out, key);
-        let _ = write!(out, ": {share:.2}");
+        let _ = write!(out, ": {:.2}", value.running_pct());
     }
     if !first {
         out.push('}');

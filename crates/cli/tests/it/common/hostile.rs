@@ -14,7 +14,7 @@ use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// Starts a role as another user. That user may not look into the build's folder, so it gets a copy of the program.
 pub fn as_user(user: u32, role: &str) -> (Child, tempfile::TempDir) {
@@ -36,7 +36,11 @@ pub fn as_root_without_rights(role: &str) -> (Child, tempfile::TempDir) {
 
 /// Waits until a role has ended well; what it has said.
 pub fn said_by((child, _folder): (Child, tempfile::TempDir), service: &Service) -> String {
-    let ran = child.wait_with_output().unwrap();
+    said_in(&child.wait_with_output().unwrap(), service)
+}
+
+/// What a role that has ended well has said.
+pub fn said_in(ran: &Output, service: &Service) -> String {
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(ran.status.success(), "{said}\n{}", service.log());
     said

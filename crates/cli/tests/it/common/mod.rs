@@ -19,8 +19,8 @@ pub mod terminal;
 
 pub use pmux_testkit::{
     Cgroup, CommandResult, DEBUG_REGISTERS, Killed, PATIENCE, Running, Start, SyncDir, commands_are_programs, copy_of,
-    debug_registers, eventually, folder_with, is_installed, lives, lock, needs, program, role, set_mode, signal,
-    skip_unless, start, with_environment,
+    debug_registers, eventually, folder_with, is_installed, kernel_events, lives, lock, needs, paranoid, program, role,
+    set_mode, signal, skip_unless, start, with_environment,
 };
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -97,11 +97,6 @@ pub fn has_free_register() -> bool {
     needs("breakpoints", "a debug register that is free", there.is_ok())
 }
 
-/// What `kernel.perf_event_paranoid` is.
-pub fn paranoid() -> i32 {
-    std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap()
-}
-
 /// Whether the perf that outputs are compared with is there, and works.
 pub fn perf() -> bool {
     static THERE: OnceLock<bool> = OnceLock::new();
@@ -127,13 +122,6 @@ pub fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found: Vec<_> = entries.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
     found.sort();
     found
-}
-
-/// How many events of the kernel a process has open.
-pub fn kernel_events(process: impl std::fmt::Display) -> usize {
-    let files = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
-    let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());
-    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
 }
 
 /// What was packed by gzip.

@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** a hit is counted or written, never both. Where neither can be done, the kernel writes it.
 
-use super::hit_sample::{ADDRESS, FLAGS, STANDS_FOR, VALUE, at, lay_out, write, write_and_end};
+use super::hit_sample::{ADDRESS, FLAGS, STANDS_FOR, VALUE, lay_out, write, write_and_end};
 use super::maps::{PIECE, ProbeMaps};
 use super::table::{EARLY, HEAD, SLOT, Shape, tag_bits};
 use pmux_linux::bpf::{Alu, Assembler, Bytecode, Compare, EventContext, Helper, Label, Map, Reg, Size};
@@ -46,9 +46,7 @@ pub(super) struct CountingSpec {
 
 /// Looks up the slot or head whose number is at a place of the stack: `R0` points to it, or the program goes on elsewhere.
 fn look_up<'m>(asm: &mut Assembler<'m>, table: &'m Map, number: i16, or_else: Label) {
-    asm.set_map(Reg::R1, table);
-    at(asm, Reg::R2, number);
-    asm.call(Helper::MapLookup).jump_if(Reg::R0, Compare::Equal, 0, or_else);
+    asm.look_up(table, number).jump_if(Reg::R0, Compare::Equal, 0, or_else);
 }
 
 /// The program; `None` where it can't be assembled.

@@ -7,7 +7,7 @@
 
 use super::maps::ProbeMaps;
 use crate::bytes::Fields;
-use pmux_linux::bpf::{Alu, Assembler, Compare, Helper, Label, Reg, Size};
+use pmux_linux::bpf::{Assembler, Compare, Helper, Label, Reg, Size};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::watch) struct HitSample {
@@ -56,11 +56,6 @@ impl HitSample {
     }
 }
 
-/// Sets a register to a place on the stack.
-pub(super) fn at(asm: &mut Assembler<'_>, reg: Reg, place: i16) {
-    asm.set(reg, Reg::R10).alu(Alu::Add, reg, i32::from(place));
-}
-
 /// Lays out a hit sample of the address in `address`, which says nothing more yet.
 pub(super) fn lay_out(asm: &mut Assembler<'_>, tag: u32, address: Reg) {
     asm.store(Size::Word, Reg::R10, TAG, tag.cast_signed()).store(Size::Word, Reg::R10, FLAGS, 0);
@@ -73,8 +68,7 @@ pub(super) fn lay_out(asm: &mut Assembler<'_>, tag: u32, address: Reg) {
 /// Hands the hit sample over. `R6` is the context; `R0` is then 0, or why there is no record.
 pub(super) fn write<'m>(asm: &mut Assembler<'m>, maps: &'m ProbeMaps) {
     asm.set(Reg::R1, Reg::R6).set_map(Reg::R2, &maps.outputs).set_wide(Reg::R3, CURRENT_CPU);
-    at(asm, Reg::R4, HIT_SAMPLE);
-    asm.set(Reg::R5, HIT_SAMPLE_BYTES as i32).call(Helper::PerfEventOutput);
+    asm.stack(Reg::R4, HIT_SAMPLE).set(Reg::R5, HIT_SAMPLE_BYTES as i32).call(Helper::PerfEventOutput);
 }
 
 /// Hands the hit sample over from `here` on, and ends: where that can't be done, the kernel writes its own record.

@@ -7,7 +7,7 @@
 //! **Invariant:** a hit that it can't judge is written. Where it can't write one either, it lets the kernel's sample pass.
 
 use super::super::condition::{Condition, StackPlaces};
-use super::hit_sample::{ADDRESS, FLAGS, HAS_OLD, HAS_VALUE, OLD, OLD_AT, VALUE, at, lay_out, write_and_end};
+use super::hit_sample::{ADDRESS, FLAGS, HAS_OLD, HAS_VALUE, OLD, OLD_AT, VALUE, lay_out, write_and_end};
 use super::maps::{PIECE, ProbeMaps};
 use pmux_linux::bpf::{Alu, Assembler, Bytecode, Compare, EventContext, Helper, Label, Map, Reg, Size};
 
@@ -72,17 +72,14 @@ pub(super) fn assemble<'m>(look: &ProgramSpec<'_>, maps: &'m ProbeMaps, last: &'
     // Kept: R6 the context, R7 the address of what is read, R8 the piece, R9 the time.
     asm.set(Reg::R6, Reg::R1).load(Size::Double, Reg::R7, Reg::R6, look.context.address);
     lay_out(&mut asm, look.tag, Reg::R7);
-    asm.set_map(Reg::R1, &maps.pieces);
-    at(&mut asm, Reg::R2, ADDRESS);
-    asm.call(Helper::MapLookup).jump_if(Reg::R0, Compare::Equal, 0, write).set(Reg::R8, Reg::R0);
+    asm.look_up(&maps.pieces, ADDRESS).jump_if(Reg::R0, Compare::Equal, 0, write).set(Reg::R8, Reg::R0);
     asm.load(Size::Double, Reg::R7, Reg::R8, PIECE.address);
 
     // What stands there. Code has no value.
     let (user, read) = (asm.label(), asm.label());
     asm.load(Size::Word, Reg::R2, Reg::R8, PIECE.bytes).jump_if(Reg::R2, Compare::Equal, 0, judge);
     asm.jump_if(Reg::R2, Compare::Greater, 8, write);
-    at(&mut asm, Reg::R1, VALUE);
-    asm.set(Reg::R3, Reg::R7).set(Reg::R4, Reg::R7).alu(Alu::ShiftRight, Reg::R4, 63);
+    asm.stack(Reg::R1, VALUE).set(Reg::R3, Reg::R7).set(Reg::R4, Reg::R7).alu(Alu::ShiftRight, Reg::R4, 63);
     asm.jump_if(Reg::R4, Compare::Equal, 0, user).call(Helper::ProbeReadKernel).jump(read);
     asm.place(user).call(Helper::ProbeReadUser);
     asm.place(read).jump_if(Reg::R0, Compare::Unequal, 0, write);
@@ -116,17 +113,12 @@ fn recall<'m>(asm: &mut Assembler<'m>, last: &'m Map) {
     asm.set(Reg::R0, Reg::R7).alu(Alu::ShiftRight, Reg::R0, 63).store(Size::Double, Reg::R10, PLACE, 0);
     asm.jump_if(Reg::R0, Compare::Unequal, 0, keyed);
     asm.call(Helper::GetCurrentPidTgid).alu(Alu::ShiftRight, Reg::R0, 32).store(Size::Double, Reg::R10, PLACE, Reg::R0);
-    asm.place(keyed).store(Size::Double, Reg::R10, PLACE + 8, Reg::R7).set_map(Reg::R1, last);
-    at(asm, Reg::R2, PLACE);
-    asm.call(Helper::MapLookup);
+    asm.place(keyed).store(Size::Double, Reg::R10, PLACE + 8, Reg::R7).look_up(last, PLACE);
 }
 
 /// Remembers what is in [`MEMORY`] for the key in [`PLACE`].
 fn store<'m>(asm: &mut Assembler<'m>, last: &'m Map) {
-    asm.set_map(Reg::R1, last);
-    at(asm, Reg::R2, PLACE);
-    at(asm, Reg::R3, MEMORY);
-    asm.set(Reg::R4, 0).call(Helper::MapUpdate);
+    asm.set_map(Reg::R1, last).stack(Reg::R2, PLACE).stack(Reg::R3, MEMORY).set(Reg::R4, 0).call(Helper::MapUpdate);
 }
 
 /// Swaps the value with what stood there at the hit before.

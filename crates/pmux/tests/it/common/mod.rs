@@ -82,9 +82,7 @@ pub fn storm() {
 
 /// How many events of the kernel this process has open.
 pub fn open_events() -> usize {
-    let links =
-        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
+    pmux_testkit::kernel_events("self")
 }
 
 /// Counting from the exec of the command on.

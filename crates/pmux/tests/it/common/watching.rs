@@ -6,6 +6,7 @@ use super::needs;
 use pmux::event::Access;
 use pmux::watch::{Hit, Watch, WatchDetail, WatchEvent, WatchOptions, WatchTarget};
 use pmux::{Session, Target};
+use pmux_testkit::late_hits;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,4 +63,15 @@ pub fn hits(events: Vec<WatchEvent>) -> Vec<Hit> {
 #[inline(never)]
 pub fn write(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Relaxed);
+}
+
+/// What is seen in a run in which no hit came late ([`late_hits`]).
+pub fn exactly<T>(mut run: impl FnMut() -> T) -> T {
+    loop {
+        late_hits();
+        let seen = run();
+        if late_hits() == 0 {
+            return seen;
+        }
+    }
 }
