@@ -127,6 +127,7 @@ impl Bench {
             format!("{pmux} record -q -g -e sched:sched_switch"),
             format!("{pmux} record -q --off-cpu -F 99"),
             format!("{pmux} record -q --off-cpu=0 -F 99"),
+            format!("{pmux} record -q --off-cpu --call-graph dwarf -F 99"),
             // Without the right to load programs.
             format!(
                 "setpriv --bounding-set=-sys_admin,-bpf --inh-caps=-sys_admin,-bpf {pmux} record -q --off-cpu -F 99"

@@ -1,6 +1,10 @@
 //! Call chains of programs without frame pointers: recorded as pieces of the stack, found out when they are read.
 
-use crate::common::{SyncDir, cc, kernel, new_file, perf, pmux, program, skip_unless, start};
+use crate::common::stolen::Stolen;
+use crate::common::{
+    PMUX, SyncDir, cc, kernel, linux_is_at_least, needs, new_file, perf, pmux, program, skip_unless, start,
+};
+use crate::off_cpu::{compiled_with, hanging, report, sees_waits, unseen_ns, waits};
 use std::path::{Path, PathBuf};
 
 /// Sorts with a function that calls others, one of which needs a frame of a size that is known only at run time; does the same in a
@@ -144,4 +148,45 @@ fn what_is_missing_is_said() {
     // What was found out when it was there is known by its build id.
     let kept = report("a", &["frame pointers"]).never_says(&["no names"]);
     assert!(kept.text().contains("[.] spin"), "{}", kept.text());
+}
+
+/// Without frame pointers, callers are found in the copies of stacks; locks and who ends waits are known as ever.
+#[test]
+fn stacks_of_waits_are_copied() {
+    skip_unless!(sees_waits() && needs("bpf", "Linux 5.15", linux_is_at_least(5, 15)));
+    let Some((sync_dir, example, file)) = compiled_with("-fomit-frame-pointer", "w.data") else { return };
+    let copied = ["--call-graph", "dwarf", "-m", "32M", "-o"];
+    let before = Stolen::now();
+    let mut words = pmux(["record", "--off-cpu"]).args(copied).args([&file, Path::new("--"), &example]);
+    words.command.current_dir(sync_dir.path(""));
+    let ran = words.run().good();
+    let unseen = before.since_ns() + unseen_ns(&ran);
+    let told = report(&file, &["--wall", "-s", "symbol"]);
+    let rows = told["events"][0]["rows"].as_array().unwrap();
+    let below = |symbol: &str| {
+        let row = rows.iter().find(|row| row["symbol"] == symbol);
+        row.map_or(0, |row| row["children"]["period"].as_u64().unwrap()) + unseen
+    };
+    let (nap, lock) = (below("nap"), below("wait_for_lock"));
+    assert!(nap >= 239_000_000 && lock >= 239_000_000 && below("main") >= nap + lock - unseen, "{told}");
+    assert!(below("holder") >= 249_000_000, "{told}");
+    let locks = report(&file, &["--locks"]);
+    assert_eq!(locks["locks"][0]["symbol"], "lock", "{locks}");
+    // The one who unlocks is called by the function of its thread.
+    let wakers = pmux(["report", "--wakers", "-i"]).args([&file]).run().good().text();
+    assert!(wakers.contains("holder: holder"), "{wakers}");
+    // Of what hangs since before, the function that has entered the kernel.
+    let hangs = hanging(&example);
+    let hung = pmux(["record", "--off-cpu", "-p", &hangs.pid().to_string()]).args(copied).args([&file]);
+    hung.args(["--", "sleep", "0.1"]).run().good();
+    let told = report(&file, &["--wall", "-s", "symbol"]);
+    assert!(told.to_string().contains("\"symbol\":\"read\""), "{told}");
+    // Where events see waits, they are found as without copies.
+    skip_unless!(program("setpriv"));
+    let rights =
+        ["--bounding-set=-sys_admin,-bpf,-setpcap", "--inh-caps=-sys_admin,-bpf", PMUX, "record", "--off-cpu=0"];
+    let events = start("setpriv", rights).args(copied).args([&file]).args(["--", "sleep", "0.1"]).run().good();
+    assert!(events.err.contains("their stacks are found by frame pointers"), "{}", events.err);
+    let slept = waits(&file)["sleep"]["[sleep]"];
+    assert!(slept >= 90_000_000, "{slept}");
 }

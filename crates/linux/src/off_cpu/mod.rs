@@ -9,6 +9,7 @@
 //! **Invariant:** no wait is silently missing: what was not written is in a sum, and what had no room there is in the sum of others.
 //! What was woken and not seen to come back is in a sum, too; another switch that was not seen is a wait less, and counted.
 
+mod copies;
 mod program;
 mod under_way;
 
@@ -17,6 +18,7 @@ use crate::btf::Btf;
 use crate::procfs::Proc;
 use crate::sys::Errno;
 pub use crate::sys::bpf::wait_for_programs;
+pub use copies::{CopiedStack, RegisterPlaces, UserStacks};
 use program::{Layout, Programs};
 pub use under_way::UnderWay;
 
@@ -37,10 +39,10 @@ impl Place {
     const PRIORITY: i16 = 44;
     /// Of a wait: the lock that is waited for, or 0. Of a record of who woke: the task that was woken.
     const OTHER: i16 = 48;
-    /// That of the program, then that of the kernel.
+    /// That of the program (its frames, or a copy of its registers and its stack), then that of the kernel.
     const STACKS: i16 = 56;
-    /// As many frames as a call chain of the kernel's events has; as a mask it lets whole addresses through.
-    const USER_BYTES_MOST: i32 = 127 * 8;
+    /// As many frames as a call chain of the kernel's events has.
+    const FRAMES_BYTES_MOST: i32 = 127 * 8;
     const KERNEL_BYTES_MOST: i32 = 64 * 8;
 }
 
@@ -59,13 +61,12 @@ impl Control {
     const BYTES: u32 = 32;
 }
 
-const TASK_BYTES: u32 = 56 + (127 + 64) * 8;
 /// How many processes or threads can be named.
 const MOST_TARGETS: u32 = 64 << 10;
-/// How many tasks are followed at least, if there are so many: 27 MB.
-const USUAL_TASKS: u32 = 16 << 10;
-/// How many tasks are followed at most: 430 MB.
-const MOST_TASKS: u32 = 256 << 10;
+/// How much memory is for what is kept of tasks at least: of 16,000, or where stacks are copied of 7,000.
+const USUAL_BYTES: [u32; 2] = [27_000_000, 64_000_000];
+/// And at most.
+const MOST_BYTES: u32 = 430_000_000;
 
 /// Which tasks are followed. The kernel's own never are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,7 +173,13 @@ impl<'r> OffCpuRecord<'r> {
 }
 
 impl<'r> Stack<'r> {
-    /// Where the program was, innermost first.
+    /// What was copied of the program, of a record of [`OffCpuProbe::copies`]; `None` where there was no program.
+    #[must_use]
+    pub fn copied(&self, places: &RegisterPlaces) -> Option<CopiedStack<'r>> {
+        places.read(self.user)
+    }
+
+    /// Where the program was, innermost first; nothing that makes sense where stacks are copied.
     pub fn user(&self) -> impl ExactSizeIterator<Item = u64> + use<'r> {
         words(self.user)
     }
@@ -206,17 +213,20 @@ impl ShortWaits {
 }
 
 /// How many tasks may be followed at once: of the whole machine twice as many as there are now.
-fn most_tasks(target: OffCpuTarget) -> u32 {
+fn most_tasks(target: OffCpuTarget, layout: Layout) -> u32 {
     let of_loads = |text: String| text.split(['/', ' ']).nth(4)?.parse::<u32>().ok();
     let now = std::fs::read_to_string(Proc::system().root().join("loadavg")).ok().and_then(of_loads);
+    let usual = USUAL_BYTES[usize::from(layout.copies())] / layout.task_bytes();
     match target {
-        OffCpuTarget::All => now.unwrap_or(0).saturating_mul(2).clamp(USUAL_TASKS, MOST_TASKS),
-        _ => USUAL_TASKS,
+        OffCpuTarget::All => now.unwrap_or(0).saturating_mul(2).clamp(usual, MOST_BYTES / layout.task_bytes()),
+        _ => usual,
     }
 }
 
 #[derive(Debug)]
 struct Maps {
+    /// How much is kept of a task.
+    task_bytes: u32,
     /// What is kept of each task that is followed, by the address of its structure.
     tasks: Map,
     /// What is kept of a task of which nothing is known.
@@ -244,6 +254,7 @@ pub struct OffCpuProbe {
     /// What looks at each task; `None` where the kernel runs no such programs (before 5.12).
     each_task: Option<EachTask>,
     layout: Layout,
+    places: Option<RegisterPlaces>,
     target: OffCpuTarget,
     /// Shorter waits are added up, ns.
     least_ns: u64,
@@ -265,7 +276,13 @@ impl OffCpuProbe {
     ///
     /// # Errors
     /// Why they can't be had, as a clause.
-    pub fn open(target: OffCpuTarget, children: OffCpuChildren, least_ns: u64, cpus: u32) -> Result<Self, String> {
+    pub fn open(
+        target: OffCpuTarget,
+        children: OffCpuChildren,
+        stacks: UserStacks,
+        least_ns: u64,
+        cpus: u32,
+    ) -> Result<Self, String> {
         if !Proc::system().is_in_first_pid_namespace() {
             return Err("programs see threads under other numbers than those of this PID namespace".to_owned());
         }
@@ -279,13 +296,19 @@ impl OffCpuProbe {
         let (new_task, _) = btf.tracepoint("task_newtask").ok_or(undescribed)?;
         let (free, _) = btf.tracepoint("sched_process_free").ok_or(undescribed)?;
         let (exec, _) = btf.tracepoint("sched_process_exec").ok_or(undescribed)?;
-        let layout = Layout::new(&btf, arguments).ok_or(undescribed)?;
+        let mut layout = Layout::new(&btf, arguments).ok_or(undescribed)?;
+        let places = match stacks {
+            UserStacks::Frames => None,
+            UserStacks::Copies(bytes) => {
+                RegisterPlaces::new(&btf).inspect(|places| layout = layout.with_copies(places, bytes))
+            }
+        };
         let no_room = |errno| format!("the kernel gives no room for what the programs need: {errno}");
-        let maps = Maps::new(cpus, most_tasks(target)).map_err(no_room)?;
-        let mut probe = Self { maps, attached: Vec::new(), each_task: None, layout, target, least_ns, exec };
+        let maps = Maps::new(cpus, most_tasks(target, layout), layout.task_bytes()).map_err(no_room)?;
+        let mut probe = Self { maps, attached: Vec::new(), each_task: None, layout, places, target, least_ns, exec };
         if probe.attach("pmux_switch", switch, |programs| programs.switch()).is_err() {
             // Then the kernel walks the stacks of programs.
-            probe.layout = layout.without_registers();
+            (probe.layout, probe.places) = (layout.without_registers(), None);
             probe.attach("pmux_switch", switch, |programs| programs.switch())?;
         }
         probe.attach("pmux_waking", waking, |programs| programs.waking())?;
@@ -336,6 +359,12 @@ impl OffCpuProbe {
         self.attach("pmux_exec", self.exec, |programs| programs.exec(pid))
     }
 
+    /// How records tell of programs, where stacks are copied; `None` where they are not, also because that can't be had.
+    #[must_use]
+    pub fn copies(&self) -> Option<&RegisterPlaces> {
+        self.places.as_ref().filter(|_| self.layout.copies())
+    }
+
     /// Follows a process or a thread, as [`OffCpuTarget`] says.
     ///
     /// # Errors
@@ -353,7 +382,7 @@ impl OffCpuProbe {
             return Ok(());
         }
         // What is known of tasks is from before it was switched off. No program changes it now.
-        let nothing = [0; TASK_BYTES as usize];
+        let nothing = vec![0; self.maps.task_bytes as usize];
         for (task, _) in self.maps.tasks.entries()?.iter() {
             match self.maps.tasks.set(task, &nothing, Update::Present) {
                 // It has ended meanwhile.
@@ -456,15 +485,16 @@ impl OffCpuProbe {
 }
 
 impl Maps {
-    fn new(cpus: u32, most_tasks: u32) -> Result<Self, Errno> {
+    fn new(cpus: u32, most_tasks: u32, task_bytes: u32) -> Result<Self, Errno> {
         let maps = Self {
-            tasks: Map::new(MapKind::Hash, 8, TASK_BYTES, most_tasks, "pmux_tasks")?,
-            nothing: Map::new(MapKind::Array, 4, TASK_BYTES, 1, "pmux_nothing")?,
+            task_bytes,
+            tasks: Map::new(MapKind::Hash, 8, task_bytes, most_tasks, "pmux_tasks")?,
+            nothing: Map::new(MapKind::Array, 4, task_bytes, 1, "pmux_nothing")?,
             targets: Map::new(MapKind::Hash, 4, 4, MOST_TARGETS, "pmux_targets")?,
             control: Map::new(MapKind::Array, 4, Control::BYTES, 1, "pmux_control")?,
             sums: Map::new(MapKind::Hash, 8, 32, ShortWaits::MOST, "pmux_sums")?,
-            wake: Map::new(MapKind::PerCpuArray, 4, TASK_BYTES, 1, "pmux_wake")?,
-            scratch: Map::new(MapKind::Array, 4, TASK_BYTES, 1, "pmux_scratch")?,
+            wake: Map::new(MapKind::PerCpuArray, 4, task_bytes, 1, "pmux_wake")?,
+            scratch: Map::new(MapKind::Array, 4, task_bytes, 1, "pmux_scratch")?,
             outputs: Map::new(MapKind::PerfEventArray, 4, 4, cpus, "pmux_outputs")?,
         };
         maps.sums.set(&[0; 8], &[0; 32], Update::Set)?;
@@ -490,7 +520,7 @@ mod tests {
     #[test]
     fn programs_look_at_each_task_where_they_can() {
         let target = OffCpuTarget::Processes;
-        let Ok(probe) = OffCpuProbe::open(target, OffCpuChildren::Leave, 0, 1) else {
+        let Ok(probe) = OffCpuProbe::open(target, OffCpuChildren::Leave, UserStacks::Frames, 0, 1) else {
             return println!("skipped: needs root, and a kernel with BPF programs that describes itself");
         };
         let roots = crate::diagnose::Roots::system();
@@ -509,6 +539,24 @@ mod tests {
         assert!(under_way.waits().any(|wait| is_ours(&wait)) || probe.each_task.is_none());
         drop(sender);
         waiting.join().unwrap();
+    }
+
+    /// The verifier takes them with any size, and gives no room for more than is kept.
+    #[test]
+    fn programs_copy_stacks_where_they_can() {
+        let open = |stacks| OffCpuProbe::open(OffCpuTarget::All, OffCpuChildren::Follow, stacks, 0, 1);
+        let Ok(frames) = open(UserStacks::Frames) else {
+            return println!("skipped: needs root, and a kernel with BPF programs that describes itself");
+        };
+        assert!(frames.copies().is_none());
+        let roots = crate::diagnose::Roots::system();
+        for bytes in [8, 8192, u32::MAX - 4096] {
+            let probe = open(UserStacks::Copies(bytes)).unwrap();
+            assert!(
+                probe.copies().is_some() || crate::diagnose::Facts::of_machine(&roots).kernel < Some((5, 15)),
+                "{bytes}"
+            );
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The programs that see tasks leave their CPU, being woken, and come back.
 //!
 //! What is known of a task's wait stands in a map, by the address of the task's structure, which no other task has before this one is
-//! freed ([`super::TASK_BYTES`]). It is laid out as the record of the wait, so that writing one is one call. (The kernel's own storage beside
+//! freed ([`Layout::task_bytes`]). It is laid out as the record of the wait, so that writing one is one call. (The kernel's own storage beside
 //! a task is twice as fast to find. But none can be made on a CPU on which a task is preempted that frees one.) The task's own stack is taken when it leaves, because only then its
 //! memory can be read; the kernel's part when it comes back, so that waits that are too short never pay for it.
 //!
@@ -15,7 +15,8 @@
 //! **Invariant:** the value of a task has two writers, the CPU that switches it and the one that wakes it, and they write different
 //! words. What the one that wakes it reads of the other's may be old: then it takes the task for one that has not left, and writes no record.
 
-use super::{Control, Maps, OffCpuTarget, Place, TASK_BYTES};
+use super::copies::{Copied, RegisterPlaces};
+use super::{Control, Maps, OffCpuTarget, Place};
 use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Map, Reg, Size};
 use crate::btf::Btf;
 
@@ -33,23 +34,24 @@ pub(super) struct Layout {
     pub(super) state_now: i16,
     pub(super) on_cpu: Option<i16>,
     registers: Option<Registers>,
+    copied: Option<Copied>,
 }
 
 /// Where the instruction pointer, the stack pointer and the frame pointer stand among the registers of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Registers {
-    ip: i16,
-    sp: i16,
+pub(super) struct Registers {
+    pub(super) ip: i16,
+    pub(super) sp: i16,
     fp: i16,
     /// The number of the system call that the program is in, and its first argument.
     call: i16,
     argument: i16,
     /// Where a number says that the program is one of 32 bits, and that number. Its frames are others.
-    narrow: Option<(i16, i32)>,
+    pub(super) narrow: Option<(i16, i32)>,
 }
 
 impl Registers {
-    fn new(btf: &Btf) -> Option<Self> {
+    pub(super) fn new(btf: &Btf) -> Option<Self> {
         let member = |name| btf.offset("pt_regs", name).and_then(|at| i16::try_from(at).ok());
         match () {
             () if cfg!(target_arch = "x86_64") => {
@@ -68,7 +70,7 @@ impl Registers {
     }
 
     /// Goes on only if the program whose registers `R0` points to is none of 32 bits; `R1` is lost.
-    fn unless_narrow(&self, asm: &mut Assembler<'_>, narrow: Label) {
+    pub(super) fn unless_narrow(&self, asm: &mut Assembler<'_>, narrow: Label) {
         if let Some((at, number)) = self.narrow {
             asm.load(Size::Double, Reg::R1, Reg::R0, at).alu(Alu::And, Reg::R1, 0xffff);
             asm.jump_if(Reg::R1, Compare::Equal, number, narrow);
@@ -76,7 +78,7 @@ impl Registers {
     }
 
     /// Into the value that is `R9` the lock that is waited for by the program whose registers `R0` points to; `R1` is lost.
-    fn lock(&self, asm: &mut Assembler<'_>, none: Label) {
+    pub(super) fn lock(&self, asm: &mut Assembler<'_>, none: Label) {
         asm.load(Size::Word, Reg::R1, Reg::R0, self.call).jump_if(Reg::R1, Compare::Unequal, FUTEX, none);
         asm.load(Size::Double, Reg::R1, Reg::R0, self.argument).store(Size::Double, Reg::R9, Place::OTHER, Reg::R1);
     }
@@ -99,12 +101,32 @@ impl Layout {
             state_now,
             on_cpu: member("on_cpu"),
             registers: Registers::new(btf),
+            copied: None,
         })
     }
 
     /// The same, for a kernel that does not give programs the registers of a task (before 5.15).
     pub(super) const fn without_registers(self) -> Self {
-        Self { registers: None, ..self }
+        Self { registers: None, copied: None, ..self }
+    }
+
+    /// The same, with so many bytes of the stack copied.
+    pub(super) fn with_copies(self, registers: &RegisterPlaces, stack_bytes: u32) -> Self {
+        Self { copied: Some(Copied::new(registers, stack_bytes)), ..self }
+    }
+
+    pub(super) const fn copies(self) -> bool {
+        self.copied.is_some()
+    }
+
+    /// How long the part of a record at most is that tells of the program.
+    fn user_bytes_most(self) -> i32 {
+        self.copied.map_or(Place::FRAMES_BYTES_MOST, Copied::bytes)
+    }
+
+    /// How long the record of a wait is at most, which is what is kept of a task.
+    pub(super) fn task_bytes(self) -> u32 {
+        Place::STACKS as u32 + (self.user_bytes_most() + Place::KERNEL_BYTES_MOST) as u32
     }
 }
 
@@ -135,8 +157,8 @@ const SUM: i16 = -48;
 /// What a frame pointer points to: the one before, and where its function goes on.
 const FRAME: i16 = -64;
 /// Kept while the program's stack is walked.
-const CONTEXT: i16 = -72;
-const NOW: i16 = -80;
+pub(super) const CONTEXT: i16 = -72;
+pub(super) const NOW: i16 = -80;
 /// The address of a task's structure.
 const TASK_KEY: i16 = -88;
 /// Since when waits are recorded.
@@ -349,17 +371,23 @@ impl<'m> Programs<'m> {
     /// Takes the stack of the program whose task is `R7`, the current one, into the value that is `R9`.
     fn stack_of_program(&self, asm: &mut Assembler<'m>) {
         asm.store(Size::Double, Reg::R9, Place::OTHER, 0);
-        match self.layout.registers {
-            Some(registers) => walk_stack(asm, registers),
-            None => {
-                let whole = asm.label();
+        match (self.layout.registers, self.layout.copied) {
+            (Some(registers), Some(copied)) => copied.copy(asm, registers),
+            (Some(registers), None) => walk_stack(asm, registers),
+            (None, _) => {
                 asm.set(Reg::R1, Reg::R6).set(Reg::R2, Reg::R9).alu(Alu::Add, Reg::R2, i32::from(Place::STACKS));
-                asm.set(Reg::R3, Place::USER_BYTES_MOST).set(Reg::R4, USER_STACK).call(Helper::GetStack);
+                asm.set(Reg::R3, Place::FRAMES_BYTES_MOST).set(Reg::R4, USER_STACK).call(Helper::GetStack);
                 // An error is a large number.
-                asm.jump_if(Reg::R0, Compare::LessOrEqual, Place::USER_BYTES_MOST, whole).set(Reg::R0, 0);
-                asm.place(whole).store(Size::Word, Reg::R9, Place::USER_BYTES, Reg::R0);
+                self.no_more_than_there_is(asm, Reg::R0);
+                asm.store(Size::Word, Reg::R9, Place::USER_BYTES, Reg::R0);
             }
         }
+    }
+
+    /// What says how long the program's part of a record is: nothing, where that is not so.
+    pub(super) fn no_more_than_there_is(&self, asm: &mut Assembler<'m>, bytes: Reg) {
+        let so = asm.label();
+        asm.jump_if(bytes, Compare::LessOrEqual, self.layout.user_bytes_most(), so).set(bytes, 0).place(so);
     }
 
     /// Where the task was not seen to come back, which happens on CPUs that were idle: it waited until it was woken, and had a CPU at once.
@@ -430,6 +458,9 @@ impl<'m> Programs<'m> {
         registers.unless_narrow(asm, no_lock);
         registers.lock(asm, no_lock);
         asm.place(no_lock);
+        if let Some(copied) = self.layout.copied {
+            copied.copy_registers(asm);
+        }
     }
 
     /// One more of what is missing; `R0` to `R5` are lost.
@@ -457,7 +488,8 @@ impl<'m> Programs<'m> {
         asm.store(Size::Double, Reg::R9, Place::TASK, Reg::R2);
         self.priority(asm);
         // R7 is the task, and then how long both stacks are.
-        asm.load(Size::Word, Reg::R2, Reg::R9, Place::USER_BYTES).alu(Alu::And, Reg::R2, Place::USER_BYTES_MOST);
+        asm.load(Size::Word, Reg::R2, Reg::R9, Place::USER_BYTES);
+        self.no_more_than_there_is(asm, Reg::R2);
         asm.store(Size::Double, Reg::R10, KEY, Reg::R2);
         asm.alu(Alu::Add, Reg::R2, Reg::R9).alu(Alu::Add, Reg::R2, i32::from(Place::STACKS));
         asm.set(Reg::R3, Place::KERNEL_BYTES_MOST);
@@ -467,7 +499,8 @@ impl<'m> Programs<'m> {
         };
         asm.jump_if(Reg::R0, Compare::LessOrEqual, Place::KERNEL_BYTES_MOST, whole).set(Reg::R0, 0);
         asm.place(whole).store(Size::Word, Reg::R9, Place::KERNEL_BYTES, Reg::R0);
-        asm.load(Size::Double, Reg::R5, Reg::R10, KEY).alu(Alu::And, Reg::R5, Place::USER_BYTES_MOST);
+        asm.load(Size::Double, Reg::R5, Reg::R10, KEY);
+        self.no_more_than_there_is(asm, Reg::R5);
         asm.alu(Alu::Add, Reg::R5, Reg::R0).alu(Alu::Add, Reg::R5, i32::from(Place::STACKS));
         asm.set(Reg::R1, Reg::R6).set_map(Reg::R2, &self.maps.outputs).set_wide(Reg::R3, CURRENT_CPU);
         asm.set(Reg::R4, Reg::R9).call(Helper::PerfEventOutput);
@@ -522,7 +555,7 @@ fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
     asm.place(no_lock);
     // R6 is below the frame, R7 the frame, R8 how many bytes there are.
     asm.load(Size::Double, Reg::R6, Reg::R0, registers.sp).load(Size::Double, Reg::R7, Reg::R0, registers.fp);
-    for at in (8..Place::USER_BYTES_MOST as i16).step_by(8) {
+    for at in (8..Place::FRAMES_BYTES_MOST as i16).step_by(8) {
         asm.jump_if(Reg::R7, Compare::Less, Reg::R6, end).set(Reg::R1, Reg::R7).alu(Alu::Sub, Reg::R1, Reg::R6);
         asm.jump_if(Reg::R1, Compare::Greater, LARGEST_FRAME, end);
         asm.stack(Reg::R1, FRAME).set(Reg::R2, 16).set(Reg::R3, Reg::R7);
@@ -539,5 +572,3 @@ fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
 pub(super) fn only_value<'a, 'm>(asm: &'a mut Assembler<'m>, map: &'m Map, none: Label) -> &'a mut Assembler<'m> {
     asm.store(Size::Word, Reg::R10, ZERO, 0).look_up(map, ZERO).jump_if(Reg::R0, Compare::Equal, 0, none)
 }
-
-const _: () = assert!(TASK_BYTES == Place::STACKS as u32 + (Place::USER_BYTES_MOST + Place::KERNEL_BYTES_MOST) as u32);

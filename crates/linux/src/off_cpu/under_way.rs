@@ -10,7 +10,7 @@
 //! since.
 
 use super::program::{DEAD, HAS_CPU, Programs, only_value};
-use super::{Control, OffCpuRecord, Place, TASK_BYTES, Wait, words};
+use super::{Control, OffCpuRecord, Place, Wait, words};
 use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Reg, Size};
 
 // What stands where on the stack, below R10, and below what stands there in `program`: where to write, and the value of the task.
@@ -101,7 +101,12 @@ impl<'m> Programs<'m> {
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, HAS_CPU, end);
         asm.store(Size::Double, Reg::R10, VALUE, Reg::R9);
         only_value(asm, &self.maps.scratch, end).set(Reg::R9, Reg::R0);
-        asm.set(Reg::R1, Reg::R9).set(Reg::R2, TASK_BYTES.cast_signed()).load(Size::Double, Reg::R3, Reg::R10, VALUE);
+        asm.set(Reg::R1, Reg::R9).set(Reg::R2, self.layout.task_bytes().cast_signed()).load(
+            Size::Double,
+            Reg::R3,
+            Reg::R10,
+            VALUE,
+        );
         asm.call(Helper::ProbeReadKernel).load(Size::Double, Reg::R2, Reg::R10, VALUE);
         // It may have come, and left again, meanwhile.
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R2, Place::LEFT_AT);
@@ -126,7 +131,8 @@ impl<'m> Programs<'m> {
         self.task(asm, Reg::R2);
         asm.store(Size::Double, Reg::R9, Place::TASK, Reg::R2);
         self.priority(asm);
-        asm.load(Size::Word, Reg::R8, Reg::R9, Place::USER_BYTES).alu(Alu::And, Reg::R8, Place::USER_BYTES_MOST);
+        asm.load(Size::Word, Reg::R8, Reg::R9, Place::USER_BYTES);
+        self.no_more_than_there_is(asm, Reg::R8);
         // The stack of what runs by now changes while it is walked.
         asm.set(Reg::R0, 0).load(Size::Word, Reg::R2, Reg::R7, on_cpu);
         asm.jump_if(Reg::R2, Compare::Unequal, 0, known);

@@ -136,7 +136,7 @@ pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: RecordScop
     attr
 }
 
-fn with_call_chain(attr: &mut Attr, chain: CallChain) {
+pub(super) fn with_call_chain(attr: &mut Attr, chain: CallChain) {
     match chain {
         CallChain::None => {}
         CallChain::FramePointers => attr.sample |= SampleFormat::CALLCHAIN,

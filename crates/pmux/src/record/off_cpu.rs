@@ -8,12 +8,13 @@
 //!
 //! **Invariant:** no time is in two samples, and none that a program has seen is in none.
 
-use super::RecordOptions;
+use super::attrs;
 use super::existing::is_alive;
 use super::open::EventRole;
 use super::ours::{OTHERS, OurSample, Taken};
 use super::rings::Rings;
 use super::switches::SwitchWaits;
+use super::{CallChain, RecordOptions};
 use crate::error::Error;
 use crate::owned_group::Owned;
 use crate::perf_data::EventDesc;
@@ -30,7 +31,10 @@ use pmux_engine::{CpuId, EventId, GroupSpec, SetId};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::diagnose::ReasonKind;
 use pmux_linux::host::KERNEL;
-use pmux_linux::off_cpu::{OffCpuChildren, OffCpuProbe, OffCpuRecord, OffCpuTarget, ShortWaits, Stack, Wait, Wake};
+use pmux_linux::off_cpu::{
+    CopiedStack, OffCpuChildren, OffCpuProbe, OffCpuRecord, OffCpuTarget, RegisterPlaces, ShortWaits, Stack,
+    UserStacks, Wait, Wake,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 
@@ -45,9 +49,9 @@ const OURS: SampleFormat =
     SampleFormat::PERIOD.union(SampleFormat::CALLCHAIN).union(SampleFormat::ADDR).union(SampleFormat::WEIGHT);
 
 /// What each of them is in the file, before all events get the same words behind their records.
-pub(super) fn attr(like: &Attr) -> Attr {
+pub(super) fn attr(like: &Attr, call_chain: CallChain) -> Attr {
     let identity = AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
-    Attr {
+    let mut attr = Attr {
         kind: EventType::SOFTWARE,
         config: sw::BPF_OUTPUT,
         sampling: Sampling::Period(1),
@@ -57,12 +61,23 @@ pub(super) fn attr(like: &Attr) -> Attr {
         clock_id: like.clock_id,
         wakeup: Wakeup::Bytes(0),
         ..Attr::default()
+    };
+    if matches!(call_chain, CallChain::Dwarf { .. }) {
+        attrs::with_call_chain(&mut attr, call_chain);
     }
+    attr
 }
 
 /// What the kernel is asked for in its place: the records of programs.
 fn output(file: &Attr) -> Attr {
-    Attr { sample: file.sample.difference(OURS) | SampleFormat::RAW, ..*file }
+    let ours = OURS | SampleFormat::REGS_USER | SampleFormat::STACK_USER;
+    Attr {
+        sample: file.sample.difference(ours) | SampleFormat::RAW,
+        flags: file.flags.difference(AttrFlags::EXCLUDE_CALLCHAIN_USER),
+        sample_regs_user: 0,
+        sample_stack_user: 0,
+        ..*file
+    }
 }
 
 /// What sees waits.
@@ -125,9 +140,11 @@ pub(super) fn open(
     desc: (usize, &EventDesc),
 ) -> Result<(Box<dyn SeesWaits>, Option<String>), Error> {
     let least_ns = options.off_cpu.unwrap_or(0);
-    let by_programs = OffCpu::open(session, target, (options.inherit, tids), least_ns, desc, options.ring_bytes);
-    let mut refused = match by_programs {
-        Ok(programs) => return Ok((Box::new(programs), None)),
+    let mut refused = match OffCpu::open(session, target, tids, options, desc) {
+        Ok(programs) => {
+            let note = programs.frames_only.then(|| FRAMES_ONLY.to_owned());
+            return Ok((Box::new(programs), note));
+        }
         Err(Error::Refused(refused)) => refused,
         Err(other) => return Err(other),
     };
@@ -135,9 +152,11 @@ pub(super) fn open(
     match SwitchWaits::open(session, target, options, least_ns, desc) {
         Ok(events) => {
             let wakers = if events.wakes.is_some() { "" } else { ", and who ends them is not known" };
+            let is_copied = matches!(options.call_chain, CallChain::Dwarf { .. });
+            let frames = if is_copied { ", and their stacks are found by frame pointers" } else { "" };
             let why = why.strip_prefix(REFUSED).unwrap_or(&why);
             let note = format!(
-                "waits are recorded by context-switches events, which cost more than BPF programs{wakers}: {why}"
+                "waits are recorded by context-switches events, which cost more than BPF programs{wakers}{frames}: {why}"
             );
             Ok((Box::new(events), Some(note)))
         }
@@ -156,6 +175,8 @@ pub(super) fn open(
 struct OffCpu {
     set: Owned<SetId>,
     probe: OffCpuProbe,
+    /// Whether stacks were to be copied, and can't be.
+    frames_only: bool,
     rings: Rings,
     led: HashSet<EventId>,
     /// The ids of the events on each CPU.
@@ -188,13 +209,12 @@ impl OffCpu {
     fn open(
         session: &Session,
         target: &Target<'_>,
-        (inherit, tids): (Inherit, &HashSet<i32>),
-        least_ns: u64,
-        desc: (usize, &EventDesc),
-        ring_bytes: Option<u64>,
+        tids: &HashSet<i32>,
+        options: &RecordOptions,
+        (first_index, file): (usize, &EventDesc),
     ) -> Result<Self, Error> {
         let refused = |why: String| Error::Refused(vec![refusal(&why)]);
-        let (kind, children) = match (target, inherit) {
+        let (kind, children) = match (target, options.inherit) {
             (Target::Cpus(crate::target::CpuChoice::All), _) => (OffCpuTarget::All, OffCpuChildren::Follow),
             (Target::Cpus(_) | Target::Cgroups { .. }, _) => {
                 return Err(Error::Options(
@@ -208,7 +228,12 @@ impl OffCpu {
             (_, Inherit::None) => (OffCpuTarget::Threads, OffCpuChildren::Leave),
         };
         let possible = Cpus::system().possible().unwrap_or_else(|_| session.online());
-        let probe = OffCpuProbe::open(kind, children, least_ns, possible.last().unwrap_or(0) + 1).map_err(refused)?;
+        let (least_ns, cpus) = (options.off_cpu.unwrap_or(0), possible.last().unwrap_or(0) + 1);
+        let stacks = match options.call_chain {
+            CallChain::Dwarf { stack_bytes } => UserStacks::Copies(stack_bytes),
+            _ => UserStacks::Frames,
+        };
+        let probe = OffCpuProbe::open(kind, children, stacks, least_ns, cpus).map_err(refused)?;
         let ids: Vec<i32> = match (target, kind) {
             (Target::Processes(pids), OffCpuTarget::Processes) => pids.clone(),
             (Target::Command(command), _) => vec![command.pid()],
@@ -217,10 +242,12 @@ impl OffCpu {
         for id in ids {
             probe.add(id.cast_unsigned()).map_err(|errno| refused(format!("too many threads are named: {errno}")))?;
         }
-        let (first_index, file) = desc;
         let asked = output(&file.attr);
         let online: Vec<CpuId> = session.engine().online().iter().collect();
-        let rings = Rings::open(session, &online, ring_bytes, None)?;
+        // A wait takes some ten times as much.
+        let of_copies = COPIES_BYTES / online.len().max(1) as u64;
+        let of_copies = probe.copies().map(|_| of_copies.clamp(MOST_COPIES_BYTES / 8, MOST_COPIES_BYTES));
+        let rings = Rings::open(session, &online, options.ring_bytes.or(of_copies), None)?;
         let groups = vec![GroupSpec::single(KERNEL, asked); EVENTS.len()];
         let mask = possible.iter().map(CpuId).collect::<CpuMask>();
         let request = SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await };
@@ -228,6 +255,7 @@ impl OffCpu {
         session.engine().enable_set(*set)?;
         Ok(Self {
             set,
+            frames_only: stacks != UserStacks::Frames && probe.copies().is_none(),
             probe,
             rings,
             led: HashSet::new(),
@@ -249,7 +277,8 @@ impl OffCpu {
         let mut taken = Taken::default();
         match (self.probe.under_way(recorded), self.ids.first_key_value()) {
             (Ok(under_way), Some((&cpu, &ids))) => {
-                let mut encoder = Encoder { layout: &self.layout, ids, cpu: cpu.0, scratch: &mut self.scratch };
+                let (layout, copies) = (&self.layout, self.probe.copies());
+                let mut encoder = Encoder { layout, copies, ids, cpu: cpu.0, scratch: &mut self.scratch };
                 under_way.waits().for_each(|wait| encoder.wait_of_program(&wait, &mut taken));
             }
             (Ok(_), None) => {}
@@ -339,7 +368,8 @@ impl SeesWaits for OffCpu {
                 let Ok((Record::Sample(Sample { raw: Some(raw), .. }), _)) = decode_record(record, &self.raw) else {
                     continue;
                 };
-                let mut encoder = Encoder { layout: &self.layout, ids, cpu: cpu.0, scratch: &mut self.scratch };
+                let (layout, copies) = (&self.layout, self.probe.copies());
+                let mut encoder = Encoder { layout, copies, ids, cpu: cpu.0, scratch: &mut self.scratch };
                 match OffCpuRecord::decode(raw) {
                     Some(OffCpuRecord::Wait(wait)) => encoder.wait_of_program(&wait, &mut taken),
                     Some(OffCpuRecord::Wake(wake)) => encoder.wake_of_program(&wake, &mut taken),
@@ -368,7 +398,7 @@ impl SeesWaits for OffCpu {
         let (Ok(sums), Some((&cpu, &ids))) = (self.probe.short_waits(), self.ids.first_key_value()) else {
             return taken;
         };
-        let mut encoder = Encoder { layout: &self.layout, ids, cpu: cpu.0, scratch: &mut self.scratch };
+        let mut encoder = Encoder { layout: &self.layout, copies: None, ids, cpu: cpu.0, scratch: &mut self.scratch };
         for sum in &sums {
             let task = if sum.pid == 0 { OTHERS } else { TaskId { pid: sum.pid, tid: sum.tid } };
             let reported = self.reported.insert((sum.pid, sum.tid), *sum);
@@ -414,6 +444,10 @@ fn switching(errno: pmux_linux::Errno) -> Error {
 
 /// What is told of a number of them.
 pub(super) const MISSED: &str = "times a thread was not seen to leave its CPU or to come back: such a wait is missing";
+/// Rings where stacks are copied: of all CPUs together, and of one.
+const COPIES_BYTES: u64 = 128 << 20;
+const MOST_COPIES_BYTES: u64 = 8 << 20;
+const FRAMES_ONLY: &str = "the stacks of waits are found by frame pointers: to copy them, BPF programs need Linux 5.15";
 const REFUSED: &str = "waits can't be recorded: ";
 
 /// Why waits are not recorded.
@@ -423,23 +457,28 @@ fn refusal(why: &str) -> Refusal {
     refusal
 }
 
-/// The functions of the kernel, then those of the program.
-fn call_chain(stack: &Stack<'_>) -> Vec<u64> {
-    let mut chain = Vec::with_capacity(2 + stack.kernel().len() + stack.user().len());
+/// The functions of the kernel, then those of the program, unless its stack was copied.
+fn call_chain(stack: &Stack<'_>, copies: Option<&RegisterPlaces>) -> Vec<u64> {
+    let mut chain = Vec::with_capacity(2 + stack.kernel().len());
     if stack.kernel().len() > 0 {
         chain.push(callchain::KERNEL);
         chain.extend(stack.kernel());
     }
-    if stack.user().len() > 0 {
+    if copies.is_none() && stack.user().len() > 0 {
         chain.push(callchain::USER);
         chain.extend(stack.user());
     }
     chain
 }
 
+/// The call chain, and what of the program was copied.
+type SampleStack<'s> = (&'s [u64], Option<&'s CopiedStack<'s>>);
+
 /// Writes samples.
 pub(super) struct Encoder<'o> {
     pub(super) layout: &'o SampleLayout,
+    /// Where stacks are copied.
+    pub(super) copies: Option<&'o RegisterPlaces>,
     pub(super) ids: [u64; EVENTS.len()],
     pub(super) cpu: u32,
     pub(super) scratch: &'o mut [u8],
@@ -449,12 +488,18 @@ impl Encoder<'_> {
     fn wait_of_program(&mut self, wait: &Wait<'_>, taken: &mut Taken) {
         let task = TaskId { pid: wait.pid, tid: wait.tid };
         let times = (wait.left_ns, wait.runnable_ns, wait.came_ns);
-        self.wait(task, times, (wait.lock, Some(wait.priority)), &call_chain(&wait.stack), taken);
+        let (chain, user) = self.stack(&wait.stack);
+        self.wait(task, times, (wait.lock, Some(wait.priority)), (&chain, user.as_ref()), taken);
     }
 
     fn wake_of_program(&mut self, wake: &Wake<'_>, taken: &mut Taken) {
         let task = TaskId { pid: wake.pid, tid: wake.tid };
-        self.wake(task, (wake.left_ns, wake.woken_ns), wake.woken_tid, &call_chain(&wake.stack), taken);
+        let (chain, user) = self.stack(&wake.stack);
+        self.wake(task, (wake.left_ns, wake.woken_ns), wake.woken_tid, (&chain, user.as_ref()), taken);
+    }
+
+    fn stack<'r>(&self, stack: &Stack<'r>) -> (Vec<u64>, Option<CopiedStack<'r>>) {
+        (call_chain(stack, self.copies), self.copies.and_then(|places| stack.copied(places)))
     }
 
     /// A wait of a thread: when it left its CPU, when what it waited for had come, and when it had a CPU again; for which lock, and with
@@ -464,12 +509,12 @@ impl Encoder<'_> {
         task: TaskId,
         (left_ns, runnable_ns, came_ns): (u64, u64, u64),
         (lock, priority): (u64, Option<i32>),
-        chain: &[u64],
+        stack: SampleStack<'_>,
         taken: &mut Taken,
     ) {
         let weight = weight_of(priority);
-        self.sample(BLOCKED, task, (came_ns, runnable_ns.saturating_sub(left_ns)), (lock, weight), chain, taken);
-        self.sample(RUNNABLE, task, (came_ns, came_ns.saturating_sub(runnable_ns)), (0, weight), chain, taken);
+        self.sample(BLOCKED, task, (came_ns, runnable_ns.saturating_sub(left_ns)), (lock, weight), stack, taken);
+        self.sample(RUNNABLE, task, (came_ns, came_ns.saturating_sub(runnable_ns)), (0, weight), stack, taken);
     }
 
     /// Who woke a thread, which had left its CPU then. The address is the number of the thread that was woken.
@@ -478,16 +523,16 @@ impl Encoder<'_> {
         task: TaskId,
         (left_ns, woken_ns): (u64, u64),
         woken_tid: u32,
-        chain: &[u64],
+        stack: SampleStack<'_>,
         taken: &mut Taken,
     ) {
-        self.sample(WAKES, task, (woken_ns, woken_ns.saturating_sub(left_ns)), (woken_tid.into(), 0), chain, taken);
+        self.sample(WAKES, task, (woken_ns, woken_ns.saturating_sub(left_ns)), (woken_tid.into(), 0), stack, taken);
     }
 
     /// What short waits of a thread came to.
     pub(super) fn sums(&mut self, task: TaskId, at_ns: u64, (blocked_ns, runnable_ns): (u64, u64), taken: &mut Taken) {
-        self.sample(BLOCKED, task, (at_ns, blocked_ns), (0, 0), &[], taken);
-        self.sample(RUNNABLE, task, (at_ns, runnable_ns), (0, 0), &[], taken);
+        self.sample(BLOCKED, task, (at_ns, blocked_ns), (0, 0), (&[], None), taken);
+        self.sample(RUNNABLE, task, (at_ns, runnable_ns), (0, 0), (&[], None), taken);
     }
 
     /// A sample of a time, and so long; none of no time.
@@ -497,14 +542,15 @@ impl Encoder<'_> {
         task: TaskId,
         (at_ns, ns): (u64, u64),
         (address, weight): (u64, u64),
-        chain: &[u64],
+        stack: SampleStack<'_>,
         taken: &mut Taken,
     ) {
         if ns == 0 {
             return;
         }
         let Some(&id) = self.ids.get(which) else { return };
-        let sample = OurSample { id, task, cpu: self.cpu, at_ns, ns, address, weight, chain };
+        let (chain, user) = stack;
+        let sample = OurSample { id, task, cpu: self.cpu, at_ns, ns, address, weight, chain, user };
         taken.add(&sample, self.layout, self.scratch);
     }
 }

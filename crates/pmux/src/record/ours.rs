@@ -2,7 +2,10 @@
 
 use pmux_abi::Array;
 use pmux_abi::attr::SampleFormat;
-use pmux_abi::record::{Misc, Record, Sample, SampleId, SampleLayout, TaskId, Weight, callchain, encode_record};
+use pmux_abi::record::{
+    Misc, Record, Regs, RegsAbi, Sample, SampleId, SampleLayout, TaskId, UserStack, Weight, callchain, encode_record,
+};
+use pmux_linux::off_cpu::CopiedStack;
 
 /// All threads that have no sums of their own.
 pub(super) const OTHERS: TaskId = TaskId { pid: u32::MAX, tid: u32::MAX };
@@ -31,6 +34,8 @@ pub(super) struct OurSample<'a> {
     pub(super) weight: u64,
     /// Innermost first, with the marks of the parts.
     pub(super) chain: &'a [u64],
+    /// What the reader finds the program's part of the chain in.
+    pub(super) user: Option<&'a CopiedStack<'a>>,
 }
 
 impl Taken {
@@ -43,10 +48,15 @@ impl Taken {
 
     /// Adds a sample. `scratch` is room for a record.
     pub(super) fn add(&mut self, sample: &OurSample<'_>, layout: &SampleLayout, scratch: &mut [u8]) {
-        let &OurSample { id, task, cpu, at_ns, ns, address, weight, chain } = sample;
+        let &OurSample { id, task, cpu, at_ns, ns, address, weight, chain, user } = sample;
         let format = layout.format();
         let word = |bit, value: u64| format.contains(bit).then_some(value);
-        let (mark, innermost) = (chain.first().copied(), chain.get(1).copied());
+        let (mark, innermost) = (chain.first().copied(), chain.get(1).copied().or(user.map(|user| user.ip)));
+        let regs = user.map(|user| Regs {
+            abi: if user.is_narrow { RegsAbi::BITS_32 } else { RegsAbi::BITS_64 },
+            values: Array::from(&user.registers[..]),
+        });
+        let stack = user.map(|user| UserStack { data: user.memory, dyn_size: user.memory.len() as u64 });
         let sample = Sample {
             identifier: word(SampleFormat::IDENTIFIER, id),
             ip: word(SampleFormat::IP, innermost.unwrap_or(0)),
@@ -58,6 +68,8 @@ impl Taken {
             cpu: format.contains(SampleFormat::CPU).then_some(cpu),
             period: Some(ns),
             callchain: Some(Array::from(chain)),
+            regs_user: format.contains(SampleFormat::REGS_USER).then(|| regs.unwrap_or_default()),
+            stack_user: format.contains(SampleFormat::STACK_USER).then(|| stack.unwrap_or_default()),
             weight: word(SampleFormat::WEIGHT, weight).map(Weight),
             ..Sample::default()
         };

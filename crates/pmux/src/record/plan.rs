@@ -115,7 +115,7 @@ impl Plan {
                 members.iter_mut().for_each(|attr| attr.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_STAT));
             }
         }
-        self.off_cpu = options.off_cpu.map(|_| off_cpu::attr(&self.tracking));
+        self.off_cpu = options.off_cpu.map(|_| off_cpu::attr(&self.tracking, options.call_chain));
         self.regions = (options.regions == Keep::Record).then(|| regions::attr(&self.tracking));
         let ours = self.off_cpu.iter_mut().chain(&mut self.regions);
         attrs::with_one_sample_id(self.attrs.iter_mut().chain([&mut self.tracking]).chain(ours));

@@ -38,7 +38,7 @@ pub(super) const ROUNDS: u32 = 8;
 
 /// What it is in the file.
 pub(super) fn attr(like: &Attr) -> Attr {
-    let attr = super::off_cpu::attr(like);
+    let attr = super::off_cpu::attr(like, super::CallChain::None);
     Attr { sample: attr.sample.difference(SampleFormat::ADDR), ..attr }
 }
 
@@ -206,7 +206,8 @@ impl MarkedRegions {
             std::iter::once(callchain::KERNEL).chain(slots.iter().map(|&slot| address(slot))).collect();
         let Mark { at_ns, pid, tid, cpu, .. } = *mark;
         let task = TaskId { pid, tid };
-        let sample = OurSample { id: ID, task, cpu, at_ns, ns: own_ns, address: 0, weight: 0, chain: &chain };
+        let sample =
+            OurSample { id: ID, task, cpu, at_ns, ns: own_ns, address: 0, weight: 0, chain: &chain, user: None };
         taken.add(&sample, &self.layout, &mut self.scratch);
     }
 

@@ -290,7 +290,7 @@ impl SeesWaits for SwitchWaits {
 
     fn sums_at(&mut self, at_ns: u64) -> Taken {
         let mut taken = Taken::default();
-        let mut encoder = Encoder { layout: &self.layout, ids: IDS, cpu: 0, scratch: &mut self.scratch };
+        let mut encoder = Encoder { layout: &self.layout, copies: None, ids: IDS, cpu: 0, scratch: &mut self.scratch };
         for (task, sum) in self.found.take_sums() {
             encoder.sums(task, at_ns, (sum.blocked_ns, sum.runnable_ns), &mut taken);
         }
@@ -365,16 +365,16 @@ fn is_thread(task: &TaskId) -> bool {
 }
 
 fn encode(told: SwitchTold, layout: &SampleLayout, scratch: &mut [u8], taken: &mut Taken) {
-    let mut encoder = Encoder { layout, ids: IDS, cpu: 0, scratch };
+    let mut encoder = Encoder { layout, copies: None, ids: IDS, cpu: 0, scratch };
     match told {
         SwitchTold::Wait { task, cpu, left_ns, runnable_ns, came_ns, chain } => {
             encoder.cpu = cpu;
             let chain = if chain.is_empty() { &NOWHERE[..] } else { &chain };
-            encoder.wait(task, (left_ns, runnable_ns, came_ns), (0, None), chain, taken);
+            encoder.wait(task, (left_ns, runnable_ns, came_ns), (0, None), (chain, None), taken);
         }
         SwitchTold::Wake { task, cpu, woken_tid, left_ns, woken_ns, chain } => {
             encoder.cpu = cpu;
-            encoder.wake(task, (left_ns, woken_ns), woken_tid, &chain, taken);
+            encoder.wake(task, (left_ns, woken_ns), woken_tid, (&chain, None), taken);
         }
     }
 }
