@@ -5,8 +5,9 @@
 //!
 //! **Invariant:** how often the vault is written to is known: [`ALL`] times by `tellers`.
 
-use super::{needs, program, role};
+use super::{lock, needs, program, role};
 use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -41,11 +42,18 @@ impl Bank {
     }
 
     fn compile() -> Self {
-        // Of this process: two runs at once don't write over each other's.
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("watch-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let options = ["-g", "-O0", "-fno-omit-frame-pointer", "-pthread"];
-        Self::Compiled(super::cc(folder, "bank", include_str!("bank.c"), &options))
+        let (source, mut hash) = (include_str!("bank.c"), DefaultHasher::new());
+        source.hash(&mut hash);
+        // For all runs, until it is another one.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bank-{:x}", hash.finish()));
+        let (bank, made) = (folder.join("bank"), folder.join("made"));
+        let _one_makes_it = lock("bank");
+        if !made.exists() {
+            std::fs::create_dir_all(&folder).unwrap();
+            super::cc(&folder, "bank", source, &["-g", "-O0", "-fno-omit-frame-pointer", "-pthread"]);
+            std::fs::write(made, "").unwrap();
+        }
+        Self::Compiled(bank)
     }
 
     /// The words that let it do something; with a file, where it waits for one or makes one.

@@ -259,7 +259,8 @@ impl<'a> Parser<'a> {
         }
         if !statement.can_fail() {
             let message = "this statement can't be meant to fail";
-            let help = "`fails` stands behind open, enable, disable, reset, close, modify, offline and online";
+            let help =
+                "`fails` stands behind open, enable, disable, reset, close, modify, take, switch, offline and online";
             return Err(Problem::new(place, message).with_help(help));
         }
         if let (Token::Word(word), _) = self.lexer.peek()
