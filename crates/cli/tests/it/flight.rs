@@ -494,9 +494,9 @@ fn waits_of_a_snapshot_are_as_long_as_the_program_says() {
     let mut flight = flight.args([example.to_str().unwrap(), "all"]);
     flight.command.current_dir(folder.parent().unwrap());
     let ran = flight.run().good();
-    let unseen_ns = before.since_ns() + off_cpu::unseen_ns(&ran);
+    let stolen = before.since_ns();
     let [snapshot] = &files(&folder, "data")[..] else { panic!("{}", ran.err) };
-    off_cpu::are_as_long_as_they_were(&off_cpu::waits(snapshot), &off_cpu::truths(&ran.text()), unseen_ns, 1_000);
+    off_cpu::are_as_long_as_they_were(&off_cpu::waits(snapshot), &ran, stolen, 1_000);
     if program("perf") {
         perf_reads(snapshot);
     }

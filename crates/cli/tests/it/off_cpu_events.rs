@@ -23,9 +23,8 @@ fn waits_are_as_long_as_the_program_says() {
     let before = Stolen::now();
     let ran = record(&["--off-cpu=0"], &file).args(["--", example.to_str().unwrap(), "all"]).run().good();
     assert!(ran.err.contains(NOTE), "{}", ran.err);
-    let unseen = before.since_ns() + unseen_ns(&ran);
-    let (truths, seen) = (off_cpu::truths(&ran.text()), waits(&file));
-    are_as_long_as_they_were(&seen, &truths, unseen, 1_000);
+    let (stolen, seen) = (before.since_ns(), waits(&file));
+    are_as_long_as_they_were(&seen, &ran, stolen, 1_000);
     are_for_what_they_are_made(&seen);
     // Of threads, and not of interrupts, it is known what they woke.
     let wakers = pmux(["report", "--wakers", "-j", "-i"]).args([&file]).run().good().text();

@@ -35,13 +35,11 @@ impl Copied {
 
     /// Copies registers and stack of the program whose task is `R7` and leaves into the value that is `R9`: where the memory ends, less.
     pub(super) fn copy(self, asm: &mut Assembler<'_>, registers: Registers) {
-        let (end, no_lock) = (asm.label(), asm.label());
+        let end = asm.label();
         asm.store(Size::Double, Reg::R10, CONTEXT, Reg::R6).store(Size::Double, Reg::R10, NOW, Reg::R8);
         asm.set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs);
         asm.load(Size::Double, Reg::R6, Reg::R0, registers.sp);
-        registers.unless_narrow(asm, no_lock);
-        registers.lock(asm, no_lock);
-        asm.place(no_lock);
+        registers.lock_unless_narrow(asm);
         self.copy_registers(asm);
         // R6 is where to read next, R8 how many bytes there are.
         asm.set(Reg::R8, self.registers_bytes);

@@ -63,8 +63,10 @@ impl Control {
 
 /// How many processes or threads can be named.
 const MOST_TARGETS: u32 = 64 << 10;
-/// How much memory is for what is kept of tasks at least: of 16,000, or where stacks are copied of 7,000.
-const USUAL_BYTES: [u32; 2] = [27_000_000, 64_000_000];
+/// How much memory is for what is kept of tasks at least: of 16,000.
+const USUAL_BYTES: u32 = 27_000_000;
+/// The same where stacks are copied: of 7,000.
+const USUAL_BYTES_OF_COPIES: u32 = 64_000_000;
 /// And at most.
 const MOST_BYTES: u32 = 430_000_000;
 
@@ -216,7 +218,7 @@ impl ShortWaits {
 fn most_tasks(target: OffCpuTarget, layout: Layout) -> u32 {
     let of_loads = |text: String| text.split(['/', ' ']).nth(4)?.parse::<u32>().ok();
     let now = std::fs::read_to_string(Proc::system().root().join("loadavg")).ok().and_then(of_loads);
-    let usual = USUAL_BYTES[usize::from(layout.copies())] / layout.task_bytes();
+    let usual = if layout.copies() { USUAL_BYTES_OF_COPIES } else { USUAL_BYTES } / layout.task_bytes();
     match target {
         OffCpuTarget::All => now.unwrap_or(0).saturating_mul(2).clamp(usual, MOST_BYTES / layout.task_bytes()),
         _ => usual,

@@ -70,7 +70,7 @@ impl Registers {
     }
 
     /// Goes on only if the program whose registers `R0` points to is none of 32 bits; `R1` is lost.
-    pub(super) fn unless_narrow(&self, asm: &mut Assembler<'_>, narrow: Label) {
+    fn unless_narrow(&self, asm: &mut Assembler<'_>, narrow: Label) {
         if let Some((at, number)) = self.narrow {
             asm.load(Size::Double, Reg::R1, Reg::R0, at).alu(Alu::And, Reg::R1, 0xffff);
             asm.jump_if(Reg::R1, Compare::Equal, number, narrow);
@@ -78,9 +78,17 @@ impl Registers {
     }
 
     /// Into the value that is `R9` the lock that is waited for by the program whose registers `R0` points to; `R1` is lost.
-    pub(super) fn lock(&self, asm: &mut Assembler<'_>, none: Label) {
+    fn lock(&self, asm: &mut Assembler<'_>, none: Label) {
         asm.load(Size::Word, Reg::R1, Reg::R0, self.call).jump_if(Reg::R1, Compare::Unequal, FUTEX, none);
         asm.load(Size::Double, Reg::R1, Reg::R0, self.argument).store(Size::Double, Reg::R9, Place::OTHER, Reg::R1);
+    }
+
+    /// The same, where the program may be one of 32 bits, of which it is not known.
+    pub(super) fn lock_unless_narrow(&self, asm: &mut Assembler<'_>) {
+        let no_lock = asm.label();
+        self.unless_narrow(asm, no_lock);
+        self.lock(asm, no_lock);
+        asm.place(no_lock);
     }
 }
 
@@ -451,15 +459,19 @@ impl<'m> Programs<'m> {
     /// Finds where the task in `R7` has waited, or waits, and for which lock, which was not seen to leave: without a look into its memory.
     pub(super) fn registers_of_next(&self, asm: &mut Assembler<'m>) {
         let Some(registers) = self.layout.registers else { return };
-        let no_lock = asm.label();
         asm.store(Size::Double, Reg::R9, Place::OTHER, 0).set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs);
-        asm.load(Size::Double, Reg::R1, Reg::R0, registers.ip).store(Size::Double, Reg::R9, Place::STACKS, Reg::R1);
-        asm.store(Size::Word, Reg::R9, Place::USER_BYTES, 8);
-        registers.unless_narrow(asm, no_lock);
-        registers.lock(asm, no_lock);
-        asm.place(no_lock);
-        if let Some(copied) = self.layout.copied {
-            copied.copy_registers(asm);
+        registers.lock_unless_narrow(asm);
+        match self.layout.copied {
+            Some(copied) => copied.copy_registers(asm),
+            None => {
+                asm.load(Size::Double, Reg::R1, Reg::R0, registers.ip);
+                asm.store(Size::Double, Reg::R9, Place::STACKS, Reg::R1).store(
+                    Size::Word,
+                    Reg::R9,
+                    Place::USER_BYTES,
+                    8,
+                );
+            }
         }
     }
 

@@ -101,12 +101,8 @@ impl<'m> Programs<'m> {
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, HAS_CPU, end);
         asm.store(Size::Double, Reg::R10, VALUE, Reg::R9);
         only_value(asm, &self.maps.scratch, end).set(Reg::R9, Reg::R0);
-        asm.set(Reg::R1, Reg::R9).set(Reg::R2, self.layout.task_bytes().cast_signed()).load(
-            Size::Double,
-            Reg::R3,
-            Reg::R10,
-            VALUE,
-        );
+        let bytes = self.layout.task_bytes().cast_signed();
+        asm.set(Reg::R1, Reg::R9).set(Reg::R2, bytes).load(Size::Double, Reg::R3, Reg::R10, VALUE);
         asm.call(Helper::ProbeReadKernel).load(Size::Double, Reg::R2, Reg::R10, VALUE);
         // It may have come, and left again, meanwhile.
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R2, Place::LEFT_AT);

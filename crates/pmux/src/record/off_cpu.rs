@@ -140,9 +140,10 @@ pub(super) fn open(
     desc: (usize, &EventDesc),
 ) -> Result<(Box<dyn SeesWaits>, Option<String>), Error> {
     let least_ns = options.off_cpu.unwrap_or(0);
+    let is_copied = matches!(options.call_chain, CallChain::Dwarf { .. });
     let mut refused = match OffCpu::open(session, target, tids, options, desc) {
         Ok(programs) => {
-            let note = programs.frames_only.then(|| FRAMES_ONLY.to_owned());
+            let note = (is_copied && programs.probe.copies().is_none()).then(|| FRAMES_ONLY.to_owned());
             return Ok((Box::new(programs), note));
         }
         Err(Error::Refused(refused)) => refused,
@@ -152,7 +153,6 @@ pub(super) fn open(
     match SwitchWaits::open(session, target, options, least_ns, desc) {
         Ok(events) => {
             let wakers = if events.wakes.is_some() { "" } else { ", and who ends them is not known" };
-            let is_copied = matches!(options.call_chain, CallChain::Dwarf { .. });
             let frames = if is_copied { ", and their stacks are found by frame pointers" } else { "" };
             let why = why.strip_prefix(REFUSED).unwrap_or(&why);
             let note = format!(
@@ -175,8 +175,6 @@ pub(super) fn open(
 struct OffCpu {
     set: Owned<SetId>,
     probe: OffCpuProbe,
-    /// Whether stacks were to be copied, and can't be.
-    frames_only: bool,
     rings: Rings,
     led: HashSet<EventId>,
     /// The ids of the events on each CPU.
@@ -255,7 +253,6 @@ impl OffCpu {
         session.engine().enable_set(*set)?;
         Ok(Self {
             set,
-            frames_only: stacks != UserStacks::Frames && probe.copies().is_none(),
             probe,
             rings,
             led: HashSet::new(),

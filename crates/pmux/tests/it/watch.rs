@@ -1,7 +1,7 @@
 //! Watched addresses, on this kernel. What stood there is in `watch_values`.
 
 use crate::common::hotplug::CpuSwitch;
-use crate::common::watching::{all_watched, hits, rows, values, watched, write};
+use crate::common::watching::{all_watched, hits, missing, rows, values, watched, write};
 use crate::common::{eventually, may_count_cpus, needs, own_process, skip_unless};
 use pmux::event::Access;
 use pmux::watch::{
@@ -11,6 +11,7 @@ use pmux::watch::{
 use pmux::{CpuChoice, Error, Inherit, Session, Slice, Target};
 use pmux_linux::affinity::{CpuVisitor, Placement};
 use pmux_testkit::late_hits;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -83,10 +84,11 @@ impl Writers {
     }
 }
 
-/// How many hits of these threads are missing, of which each was to have so many; none has more.
-fn missing(seen: &[Hit], tids: &[i32], times: u64) -> u64 {
-    let of = |tid: &i32| seen.iter().filter(|hit| hit.tid == *tid).count() as u64;
-    tids.iter().map(|tid| times.checked_sub(of(tid)).unwrap_or_else(|| panic!("thread {tid}: {}", of(tid)))).sum()
+/// How many hits each thread has.
+fn by_thread(seen: &[Hit]) -> HashMap<i32, u64> {
+    let mut hits = HashMap::new();
+    seen.iter().for_each(|hit| *hits.entry(hit.tid).or_default() += 1);
+    hits
 }
 
 #[test]
@@ -112,7 +114,8 @@ fn threads_that_are_there_and_threads_that_come() {
     }
     let late = late_hits();
     assert_eq!(watch.count(0).unwrap().value + late, 20 * 3 + 5 * 2);
-    assert_eq!(missing(&seen, &tids, 3) + missing(&seen, &new, 2), late);
+    let made = tids.iter().map(|&tid| (tid, 3)).chain(new.iter().map(|&tid| (tid, 2))).collect();
+    assert_eq!(missing(by_thread(&seen), &made), late);
     assert!(new.iter().all(|tid| started.contains(tid)), "{new:?} {started:?}");
 }
 
@@ -154,7 +157,8 @@ fn threads_that_start_while_others_are_armed() {
         assert_eq!(watch.lost(), 0);
         let late = late_hits();
         if options.detail != WatchDetail::Counts {
-            assert_eq!(missing(&seen, &tids, 2), late, "of {} threads, {options:?}", tids.len());
+            let made = tids.iter().map(|&tid| (tid, 2)).collect();
+            assert_eq!(missing(by_thread(&seen), &made), late, "of {} threads, {options:?}", tids.len());
         }
         assert_eq!(watch.count(0).unwrap().value + late, 2 * tids.len() as u64, "{options:?}");
         assert!(options.detail != WatchDetail::Counts || seen.is_empty());

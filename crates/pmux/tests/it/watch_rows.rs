@@ -1,6 +1,6 @@
 //! Hits that are counted by thread and place, in the kernel.
 
-use crate::common::watching::{rows, watch_target, watched, write};
+use crate::common::watching::{missing, rows, watch_target, watched, write};
 use crate::common::{needs, skip_unless};
 use pmux::event::Access;
 use pmux::watch::{CountedHits, Hit, HitTally, ValueTiming, Watch, WatchEvent, WatchOptions};
@@ -42,18 +42,6 @@ impl TakenEvents {
             *hits.entry(caller.tid).or_default() += row.hits;
         }
         hits
-    }
-
-    /// How many hits of each thread are missing, together; none has more than it made.
-    fn missing(&self, made: &HashMap<i32, u64>) -> u64 {
-        let mut seen = self.by_thread();
-        let missing = |(tid, made): (&i32, &u64)| {
-            let seen = seen.remove(tid).unwrap_or_default();
-            made.checked_sub(seen).unwrap_or_else(|| panic!("thread {tid} made {made} hits, not {seen}"))
-        };
-        let missing = made.iter().map(missing).sum();
-        assert!(seen.is_empty(), "threads that made none: {seen:?}");
-        missing
     }
 }
 
@@ -171,7 +159,7 @@ fn threads_that_move_are_counted_once() {
     taken.add(watch.finish().unwrap());
     let late = late_hits();
     assert_eq!(watch.count(0).unwrap().value + late, threads.iter().map(|(times, _)| times).sum::<u64>());
-    assert_eq!(taken.missing(&threads.into_iter().map(|(times, tid)| (tid, times)).collect()), late);
+    assert_eq!(missing(taken.by_thread(), &threads.into_iter().map(|(times, tid)| (tid, times)).collect()), late);
     assert_eq!(watch.unseen().unwrap(), 0);
 }
 
@@ -210,7 +198,7 @@ fn more_threads_than_the_table_has_room_for() {
         taken.add(watch.take().unwrap());
     }
     taken.add(watch.finish().unwrap());
-    assert_eq!(taken.missing(&expected), late_hits());
+    assert_eq!(missing(taken.by_thread(), &expected), late_hits());
     assert_eq!((watch.unseen().unwrap(), watch.lost()), (0, 0));
     let slots: std::collections::HashSet<i32> = taken.counted.iter().map(|counted| counted.tid).collect();
     assert!(slots.len() < expected.len(), "there was room for all {} threads", slots.len());

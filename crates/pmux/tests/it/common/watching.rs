@@ -7,6 +7,7 @@ use pmux::event::Access;
 use pmux::watch::{Hit, Watch, WatchDetail, WatchEvent, WatchOptions, WatchTarget};
 use pmux::{Session, Target};
 use pmux_testkit::late_hits;
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,4 +75,15 @@ pub fn exactly<T>(mut run: impl FnMut() -> T) -> T {
             return seen;
         }
     }
+}
+
+/// How many hits of each thread are missing, together; none has more than it made.
+pub fn missing(mut seen: HashMap<i32, u64>, made: &HashMap<i32, u64>) -> u64 {
+    let missing = |(tid, made): (&i32, &u64)| {
+        let seen = seen.remove(tid).unwrap_or_default();
+        made.checked_sub(seen).unwrap_or_else(|| panic!("thread {tid} made {made} hits, not {seen}"))
+    };
+    let missing = made.iter().map(missing).sum();
+    assert!(seen.is_empty(), "threads that made none: {seen:?}");
+    missing
 }
