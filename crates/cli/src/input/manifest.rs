@@ -80,6 +80,7 @@ fn of(value: &Value) -> Option<Manifest> {
         (&lost["missing_bytes"], "bytes were overwritten while it was copied"),
         (&lost["corrupt_records"], "records were broken"),
         (&lost["left_out_records"], "older records are left out, because those of another CPU were overwritten"),
+        (&lost["unknown_id_samples"], "samples are left out, because the kernel gave them another recorder's id"),
         (&lost["task_records"], "records about tasks were lost"),
         (&value["waits"]["unseen"], "waits were not seen as a whole since recording began"),
         (&previous["gap_bytes"], "bytes are neither in it nor in the snapshot before it"),

@@ -201,6 +201,7 @@ pub(super) fn snapshot_value(snapshot: &FlightSnapshot) -> Value {
         "gap_bytes": sum(|of| of.gap_bytes.unwrap_or_default()),
         "overlap_bytes": sum(|of| of.overlap_bytes),
         "left_out": sum(|of| of.left_out),
+        "unknown_ids": sum(|of| of.unknown_ids),
         "previous": snapshot.previous.map(|(number, _)| number),
         "took_ms": snapshot.took.as_secs_f64() * 1e3,
         "deleted": snapshot.deleted.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
@@ -231,6 +232,10 @@ pub fn snapshot_line(value: &Value) -> String {
     if count("left_out") > 0 {
         let left_out = plural(count("left_out"), "record");
         line.push_str(&format!(", without {left_out} of before, when other CPUs' are overwritten"));
+    }
+    if count("unknown_ids") > 0 {
+        let unknown = plural(count("unknown_ids"), "sample");
+        line.push_str(&format!(", without {unknown} to which the kernel gave another recorder's id"));
     }
     if count("lost") > 0 {
         line.push_str(&format!(", {} about tasks lost", plural(count("lost"), "record")));

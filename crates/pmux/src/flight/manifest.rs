@@ -65,6 +65,7 @@ fn cpu(window: &CpuWindow) -> String {
         ("gap_bytes", number(window.gap_bytes)),
         ("overlap_bytes", window.overlap_bytes.to_string()),
         ("left_out_records", window.left_out.to_string()),
+        ("unknown_id_samples", window.unknown_ids.to_string()),
         ("away", format!("[{}]", window.away.iter().map(absence).collect::<Vec<_>>().join(", "))),
     ])
 }
@@ -101,6 +102,7 @@ pub(super) fn manifest(job: &Job, written: &Written, name: &str) -> String {
         ("missing_bytes", written.cpus.iter().map(|window| window.missing_bytes).sum::<u64>().to_string()),
         ("corrupt_records", written.corrupt.to_string()),
         ("left_out_records", written.cpus.iter().map(|window| window.left_out).sum::<u64>().to_string()),
+        ("unknown_id_samples", written.cpus.iter().map(|window| window.unknown_ids).sum::<u64>().to_string()),
         ("task_records", job.task_records.lost.to_string()),
     ]);
     let clocks = object(&[

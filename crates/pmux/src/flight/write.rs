@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::file::FileWriter;
 use crate::perf_data::{EventDesc, FeatureBytes, finished_init, finished_round};
-use crate::record::{Absence, MappedBuildIds, TaskRecords};
+use crate::record::{Absence, MappedBuildIds, Mend, TaskRecords};
 use pmux_abi::record::{RecordKind, SampleLayout};
 use pmux_engine::Nanos;
 use pmux_linux::wait::{FILE_TOO_LARGE, Signals};
@@ -94,6 +94,8 @@ pub struct CpuWindow {
     pub overlap_bytes: u64,
     /// Records that were there and are left out, because those of another CPU of that time were overwritten; samples included.
     pub left_out: u64,
+    /// Samples that are left out, because the kernel gave them the id of another recorder's event.
+    pub unknown_ids: u64,
     /// When the CPU was away, in the time that the snapshot is about.
     pub away: Vec<Absence>,
 }
@@ -332,6 +334,7 @@ impl Job {
         // Whatever is younger than that goes into the last round.
         let round_ns = (pmux_linux::now_ns().saturating_sub(first_ns) / (bytes / ROUND_BYTES + 1)).max(1);
         let mut until_ns = first_ns;
+        let (mend, mut room) = (Mend::new(&self.descs), Vec::new());
         loop {
             // An empty stretch has no rounds.
             let nexts = streams.iter_mut().filter_map(|stream| Some(stream.records.peek()?.0));
@@ -342,6 +345,10 @@ impl Job {
                 let mut none = CpuWindow::default();
                 let window = window.unwrap_or(&mut none);
                 while let Some((at_ns, record)) = records.next_if(|(at_ns, _)| *at_ns < until_ns) {
+                    let Some(record) = mend.known(record, &mut room) else {
+                        window.unknown_ids += 1;
+                        continue;
+                    };
                     window.count(at_ns, record);
                     writer.put(record)?;
                 }

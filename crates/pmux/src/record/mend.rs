@@ -18,19 +18,20 @@ use std::collections::HashSet;
 /// Where a sample's id is: all our events have `IDENTIFIER`.
 const ID_AT: usize = 8;
 
-pub(super) struct Mend {
+pub(crate) struct Mend {
     tracking: Option<SampleLayout>,
     /// An id of the only event whose samples may have another's.
     only: Option<u64>,
+    /// Of all events.
     ids: HashSet<u64>,
 }
 
 impl Mend {
     /// Of the events of a recording, the tracking one last.
-    pub(super) fn new(descs: &[EventDesc]) -> Self {
+    pub(crate) fn new(descs: &[EventDesc]) -> Self {
         let mut candidates = descs.iter().filter(|desc| may_have_another_id(&desc.attr));
         let only = candidates.next().filter(|_| candidates.next().is_none()).and_then(|desc| desc.ids.first().copied());
-        let ids = only.iter().flat_map(|_| descs.iter().flat_map(|desc| &desc.ids)).copied().collect();
+        let ids = descs.iter().flat_map(|desc| &desc.ids).copied().collect();
         Self { tracking: descs.last().map(|desc| SampleLayout::new(&desc.attr)), only, ids }
     }
 
@@ -44,6 +45,20 @@ impl Mend {
             }
             _ => false,
         }
+    }
+
+    /// A sample whose event is known, mended in `room` where that is needed, or another record as it is; `None` where any of several
+    /// events may be meant.
+    pub(crate) fn known<'a>(&self, record: &'a [u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        let is_sample = record.first_chunk().is_some_and(|kind| u32::from_ne_bytes(*kind) == SAMPLE);
+        let id = record.get(ID_AT..).and_then(|rest| rest.first_chunk());
+        if !is_sample || id.is_some_and(|id| self.ids.contains(&u64::from_ne_bytes(*id))) {
+            return Some(record);
+        }
+        self.only?;
+        room.clear();
+        self.put(record, room);
+        Some(room)
     }
 
     /// Adds records, all of them right.
@@ -154,6 +169,13 @@ mod tests {
         assert_eq!(mended(&Mend::new(&one), &recorded), right);
         let two = [faults, desc(sw::CONTEXT_SWITCHES, Sampling::Period(1), &[1])];
         assert_eq!(mended(&Mend::new(&two), &recorded), recorded, "it may be either");
+        let known = |descs: &[EventDesc]| {
+            let (mend, mut room) = (Mend::new(descs), Vec::new());
+            let records = Records::new(&recorded).flatten();
+            records.filter_map(|record| mend.known(record, &mut room).map(<[u8]>::to_vec)).collect::<Vec<_>>().concat()
+        };
+        assert_eq!(known(&one), right);
+        assert_eq!(known(&two), [1, 4, 2].map(|id| encoded(&sample(id), id, &layout)).concat(), "it may be either");
         assert_eq!(mended(&Mend::new(&[clock]), &recorded), recorded, "a clock has samples of its own");
     }
 }

@@ -38,6 +38,7 @@ pub(crate) use build_ids::MappedBuildIds;
 pub use drain::{Progress, WaitsUntil};
 pub(crate) use existing::{empty_id, is_alive};
 pub use features::{Form, RecorderInfo};
+pub(crate) use mend::Mend;
 pub(crate) use open::RecordMode;
 pub(crate) use ours::Taken;
 pub(crate) use past::{Past, TaskRecords};
