@@ -26,7 +26,6 @@ const WAKE: Token = Token(1);
 const MOST: usize = 1024;
 /// How long no container is taken in when no process or file is left.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Bytes of the stack of a thread that waits for a process.
 const STACK: usize = 64 * 1024;
 
 /// A thread that takes containers in; dropped, it ends.

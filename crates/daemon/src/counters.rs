@@ -223,7 +223,6 @@ impl Counters {
         allowed_by(self.module(peer), attr, target_scope)
     }
 
-    /// What a security module has to say about an asker.
     fn module(&mut self, peer: &Peer) -> Module {
         let Some(selinux) = &self.selinux else { return Module::None };
         let label = peer.connected.label.as_deref().unwrap_or_default();

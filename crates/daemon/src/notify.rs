@@ -20,7 +20,6 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// The one that the environment names.
     pub(crate) fn of_environment() -> Self {
         let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
         let watched = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

@@ -20,7 +20,6 @@ impl CgroupPaths {
         self.0.get(index).is_some_and(|(cgroup, _)| cgroup.is_none())
     }
 
-    /// Those that have gone since the last call.
     pub(crate) fn newly_gone(&mut self) -> Vec<(usize, String)> {
         let mut gone = Vec::new();
         for (index, (cgroup, name)) in self.0.iter_mut().enumerate() {

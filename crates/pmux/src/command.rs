@@ -17,7 +17,6 @@ use std::ffi::OsString;
 /// A command that is held before its exec. Dropped without a release, it is killed.
 #[derive(Debug)]
 pub struct Command {
-    /// The child at its gate.
     pub(crate) held: HeldChild,
     pub(crate) words: Vec<OsString>,
 }

@@ -12,7 +12,6 @@ use pmux_linux::host::LinuxEngine;
 use pmux_linux::uevent::{CpuUevent, UeventSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The source of hotplug news of one session.
 pub(crate) struct Hotplug {
     socket: Option<UeventSocket>,
     cpus: Cpus,
@@ -83,7 +82,6 @@ impl Session {
 enum CpuListRead {
     /// Where there are no news, or some were lost.
     IfNeeded,
-    /// Always.
     InAnyCase,
     /// Always; the news stay.
     AtTheListOnly,

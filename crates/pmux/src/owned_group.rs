@@ -78,7 +78,6 @@ impl Session {
         self.engine().open(spec, target).map(|opened| Owned::new(self, opened))
     }
 
-    /// The same with a set.
     pub(crate) fn hold_set(&self, request: SetRequest) -> Result<Owned<SetId>, SetError> {
         self.engine().open_set(request).map(|set| Owned::new(self, set))
     }

@@ -129,17 +129,14 @@ impl Refusal {
         Self { errno: Some(Errno::EFAULT.raw()), ..refusal }
     }
 
-    /// Whether its target has ended.
     pub(crate) fn is_gone(&self) -> bool {
         self.errno == Some(Errno::ESRCH.raw())
     }
 
-    /// Whether the process has no file left.
     pub(crate) fn is_about_files(&self) -> bool {
         self.errno == Some(Errno::EMFILE.raw())
     }
 
-    /// Whether it is worth going on without the event.
     pub(crate) fn is_fatal(&self) -> bool {
         // EMFILE and ENOMEM hit whichever event comes next; a target that is gone has nothing to count at all.
         matches!(self.errno.map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ESRCH))
@@ -282,7 +279,6 @@ fn held_where(held: &Holding) -> String {
     }
 }
 
-/// A breakpoint as it is written on a command line.
 pub(crate) fn breakpoint_name(attr: &Attr) -> String {
     let letters = [(breakpoint::R, 'r'), (breakpoint::W, 'w'), (breakpoint::X, 'x')];
     let access: String = letters.iter().filter(|(bit, _)| attr.bp_type & bit != 0).map(|&(_, letter)| letter).collect();

@@ -70,7 +70,6 @@ pub struct Region {
     _of_a_thread: PhantomData<*const ()>,
 }
 
-/// A region that is being counted.
 #[derive(Debug)]
 struct Entered {
     /// A child that is a copy of this process has a copy of it, and no events.

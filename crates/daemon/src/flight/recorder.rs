@@ -465,7 +465,6 @@ impl FlightRecorder {
         }
     }
 
-    /// Takes one snapshot for all that was wanted since the last time.
     fn request_snapshot(&mut self) {
         let Some(SnapshotRequest { cause, runs }) = self.throttle.take_request() else { return };
         let number = match self.flight.request(cause) {

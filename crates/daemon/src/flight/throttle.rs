@@ -139,7 +139,6 @@ impl SnapshotThrottle {
         })
     }
 
-    /// When [`SnapshotThrottle::take_suppressed`] has something to say.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.rules.iter().filter(|state| state.left_out > 0).filter_map(|state| Some(state.second? + SECOND)).min()
     }

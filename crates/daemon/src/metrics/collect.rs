@@ -170,7 +170,6 @@ impl Collector {
         }
     }
 
-    /// What was counted so far, for who comes after.
     pub(super) fn end(mut self) -> Carried {
         self.collect(Health::default());
         for (series, count) in self.last {

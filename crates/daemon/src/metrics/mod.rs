@@ -39,7 +39,6 @@ pub struct Health {
 
 struct Shared {
     health: Mutex<Health>,
-    /// Which requests are answered.
     access: Mutex<Access>,
     /// Where it listens, and how cgroups are counted, as soon as that is known: for who asks how the service is.
     known: Mutex<Option<(String, Option<String>)>>,
@@ -167,7 +166,6 @@ fn spawn(run: impl FnOnce() -> Carried + Send + 'static) -> Result<JoinHandle<Ca
     thread.spawn(run).map_err(|error| format!("there is no thread for metrics: {error}"))
 }
 
-/// Opens what is to be counted, and listens.
 fn open(
     listen: &Listen,
     (config, turns): (&MetricsConfig, Multiplexing),

@@ -55,11 +55,8 @@ pub(super) struct Connection {
     pub(super) status: Option<Box<StatusJob>>,
     /// A request, by its number, that waits for an opener; nothing more is read before its answer.
     pub(super) parked: Option<(u32, Request)>,
-    /// How many events it has opened.
     pub(super) opened: u64,
-    /// How many of its requests were refused.
     pub(super) refused: u64,
-    /// Why the last of them was.
     pub(super) last_refusal: Option<Refusal>,
     pub(super) label: String,
 }

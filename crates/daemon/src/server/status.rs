@@ -103,7 +103,6 @@ impl Server {
         StatusJob { number, of, detail, everything, own, stage, text, demand, holders, first: true }
     }
 
-    /// Writes on, a piece that takes a moment only.
     pub(super) fn write_status(&self, job: &mut StatusJob) {
         job.stage = match std::mem::replace(&mut job.stage, StatusStage::Done) {
             StatusStage::Begin => {

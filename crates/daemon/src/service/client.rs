@@ -22,10 +22,8 @@ pub(super) enum Holds {
     Files,
 }
 
-/// A group that a client holds.
 pub(crate) struct HeldGroup<C: Counting> {
     pub(super) group: C::Group,
-    /// Whose events it counts.
     pub(crate) target: Target,
     /// What it counts, the leader first.
     pub(crate) attrs: Vec<Attr>,
@@ -58,12 +56,10 @@ impl<C: Counting> HeldGroup<C> {
     }
 }
 
-/// A subscription that a client holds.
 pub(crate) struct HeldStream<C: Counting> {
     pub(crate) stream: C::Stream,
     /// What it asks.
     pub(crate) wanted: Subscription,
-    /// What it costs.
     pub(super) charge: Charge,
 }
 
@@ -75,7 +71,6 @@ pub(super) struct Closed {
     pub(super) charge: Charge,
 }
 
-/// A client, and all that it holds.
 pub(crate) struct Client<C: Counting> {
     pub(crate) peer: Peer,
     /// The user on whose account it is.
@@ -89,7 +84,6 @@ pub(crate) struct Client<C: Counting> {
     /// By their handles.
     pub(crate) streams: BTreeMap<u64, HeldStream<C>>,
     pub(crate) charge: Charge,
-    /// How often it has asked for something.
     pub(crate) requests: u64,
     page: Option<C::Page>,
     entries: EntryPool,
@@ -202,7 +196,6 @@ impl<C: Counting> Client<C> {
         closed.map(|closed| closed.charge)
     }
 
-    /// How many events it has that it has not closed.
     pub(super) fn open_events(&self) -> usize {
         let streams: usize = self.streams.values().map(|held| held.charge.events as usize).sum();
         self.groups.values().map(HeldGroup::len).sum::<usize>() + streams

@@ -216,7 +216,6 @@ impl<C: Counting> Service<C> {
         self.clients.iter().map(|(&id, client)| (id, client))
     }
 
-    /// The account of one client.
     pub(crate) fn account(&self, id: ClientId) -> Option<&Client<C>> {
         self.clients.get(&id)
     }
@@ -413,7 +412,6 @@ impl<C: Counting> Service<C> {
         }
     }
 
-    /// A request of a client waits no more.
     fn unpark(&mut self, id: ClientId) {
         if let Some((user, charge)) = self.parked.remove(&id) {
             self.no_longer(user, charge);

@@ -42,7 +42,6 @@ struct List {
     modified: u32,
     streams: records::Streamed,
     closing: Closing,
-    /// Whether a thread closes what is closed.
     slow: bool,
     files_left: Option<u64>,
 }

@@ -76,7 +76,6 @@ impl Locks for SleepLocks {
     type Word = AtomicU32;
 }
 
-/// Accounts of debug registers.
 trait Books: Sync {
     type Held;
     fn reserve(&self, task: TaskId) -> Result<Self::Held, ReserveError>;

@@ -14,7 +14,6 @@ use pmux_linux::host::{KERNEL, USAGE, machine_usage_attr, usage_attr};
 use pmux_linux::probe::cannot_be_inherited;
 use pmux_linux::usage::UsageKind;
 
-/// One event as it is being opened.
 pub(crate) struct Column {
     pub(crate) event: Event,
     pub(crate) refusal: Option<Refusal>,
@@ -66,7 +65,6 @@ impl Column {
         column
     }
 
-    /// Why its event can't follow children, though it is to.
     pub(super) fn cannot_follow(&self) -> Option<String> {
         let inherits = self.pmu == KERNEL && self.attr.flags.contains(AttrFlags::INHERIT);
         inherits.then(|| cannot_be_inherited(&self.attr)).flatten()
@@ -102,14 +100,12 @@ impl Column {
         of_machine.is_some_and(|attr| (attr.kind, attr.config) == (self.attr.kind, self.attr.config))
     }
 
-    /// Its counters are handed out by the engine from now on.
     pub(crate) fn move_to(&mut self, pmu: PmuId) {
         (self.pmu, self.home) = (pmu, pmu);
         // The exec starts the events that are on then, not all that are open.
         self.attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
     }
 
-    /// Whether it needs a counter that the engine hands out.
     pub(crate) fn is_scarce(&self) -> bool {
         self.refusal.is_none() && !matches!(self.pmu, KERNEL | USAGE)
     }

@@ -177,7 +177,6 @@ impl Counters {
         Ok(())
     }
 
-    /// All that is switched with them.
     pub(crate) fn members(&self) -> Vec<Member> {
         let groups = self.task_groups().map(|group| Member::Group(group.own.opened.group));
         groups.chain(self.sets.iter().map(|rows| Member::Set(*rows.set))).collect()
@@ -274,7 +273,6 @@ impl Counters {
         self.session.engine().host().now()
     }
 
-    /// A row without any reading.
     fn blank(&self) -> Vec<Reading> {
         let absent = |column: &Column| if column.refusal.is_some() { Reading::Refused } else { Reading::Elsewhere };
         self.columns.iter().map(absent).collect()

@@ -238,7 +238,6 @@ impl<'s> Opening<'s> {
         (specs, columns)
     }
 
-    /// How many files it takes to open all events so many times.
     fn needs_files(&mut self, times: usize) {
         let events = self.columns.iter().filter(|column| column.pmu != USAGE && column.refusal.is_none()).count();
         self.files = (events * times).max(1) as u64;

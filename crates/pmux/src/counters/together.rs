@@ -23,7 +23,6 @@ impl ColumnGroup {
 }
 
 impl Together {
-    /// Adds a group whose events are these columns.
     pub(super) fn add(&mut self, group: &ParsedGroup, columns: Range<usize>) {
         match group.kind {
             GroupKind::Braced => self.0.push(ColumnGroup { columns: columns.collect(), strength: group.strength }),

@@ -202,7 +202,6 @@ fn becoming(before: &Attr, to: &Event) -> Result<Attr, Error> {
     Ok(Attr { bp_type, config1, config2, ..*before })
 }
 
-/// Why a breakpoint did not become `attr`.
 fn not_modified(session: &Session, error: ModifyError, attr: Attr, kind: TargetKind) -> Error {
     let refused = |error| session.refused(error, &GroupSpec::single(KERNEL, attr), kind);
     match error {

@@ -8,7 +8,6 @@
 use pmux_linux::ring::Excerpt;
 use std::collections::HashMap;
 
-/// What was copied out of a CPU's rings.
 #[derive(Debug, Default)]
 pub(super) struct CpuRingCopy {
     pub(super) cpu: u32,
@@ -22,7 +21,6 @@ pub(super) struct CpuRingCopy {
     pub(super) gap_bytes: Option<u64>,
     /// Bytes that are in the snapshot before this one as well.
     pub(super) overlap_bytes: u64,
-    /// Records that can't be.
     pub(super) corrupt: u64,
     /// Since when the first ring is there, if nothing in it was ever overwritten.
     pub(super) whole_since_ns: Option<u64>,

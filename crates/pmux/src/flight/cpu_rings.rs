@@ -70,7 +70,6 @@ pub(crate) struct CpuRings {
     pub(super) stuck: Option<String>,
     /// How often a ring contradicted itself.
     pub(super) corrupt: u64,
-    /// Whether there was a snapshot.
     has_snapshot: bool,
 }
 

@@ -51,7 +51,6 @@ impl Marks {
         }
     }
 
-    /// Whether all that was ever written is there.
     pub(super) fn is_whole(&self) -> bool {
         !self.passed
     }

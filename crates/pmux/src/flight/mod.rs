@@ -434,7 +434,6 @@ impl Flight {
         pending.begin(cpu_rings, cut_ns, now_ns, nanos(self.options.after));
     }
 
-    /// Goes on with the snapshot that is not over yet.
     fn go_on(&mut self, done: &mut Vec<Result<FlightSnapshot, SnapshotError>>) {
         let Some(mut pending) = self.pending.take() else { return };
         if pending.taken.is_none() {
@@ -456,7 +455,6 @@ impl Flight {
         self.pending = Some(pending);
     }
 
-    /// Has a snapshot written that is over.
     fn write(&mut self, pending: Pending, done: &mut Vec<Result<FlightSnapshot, SnapshotError>>) {
         self.listen();
         let number = pending.number;

@@ -48,7 +48,6 @@ impl Pending {
         Requested::Joined(self.number)
     }
 
-    /// Copies what is there.
     pub(super) fn begin(&mut self, cpu_rings: &mut CpuRings, cut_ns: u64, now_ns: u64, after_ns: u64) {
         let ended_ns = self.copy_all(cpu_rings);
         let ends_ns = now_ns.saturating_add(after_ns);

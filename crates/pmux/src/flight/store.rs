@@ -116,7 +116,6 @@ impl Store {
         Ok(())
     }
 
-    /// Begins a snapshot of this time.
     pub(super) fn draft(&self, since_1970_ms: u64) -> io::Result<Draft> {
         let mut refused = io::Error::from(io::ErrorKind::AlreadyExists);
         for later in 0..MOST_NAMES {

@@ -21,7 +21,6 @@ struct Round {
     records: Arc<[u8]>,
 }
 
-/// Waits that have ended.
 pub(super) struct KeptWaits {
     rounds: VecDeque<Round>,
     pub(super) bytes: u64,
@@ -39,12 +38,10 @@ impl KeptWaits {
         Self { rounds: VecDeque::new(), bytes: 0, most_bytes, layout, begun_ns: None, since_ns: 0 }
     }
 
-    /// Waits are recorded since then.
     pub(super) fn begin(&mut self, since_ns: u64) {
         self.begun_ns.get_or_insert(since_ns);
     }
 
-    /// Takes in what came.
     pub(super) fn put(&mut self, taken: Taken) {
         let Some(last_ns) = taken.last_ns else { return };
         let most_bytes = (self.most_bytes / PIECES) as usize;
@@ -111,7 +108,6 @@ impl KeptWaits {
     }
 }
 
-/// Waits for a snapshot.
 #[derive(Debug)]
 pub(super) struct SnapshotWaits {
     samples: WaitSamples,

@@ -117,7 +117,6 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
-/// Everything that a snapshot is made of.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) number: u64,
@@ -146,14 +145,12 @@ pub(super) struct Job {
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) cpus: Vec<CpuWindow>,
-    /// Of waits.
     pub(super) waits: Option<WrittenWaits>,
     pub(super) corrupt: u64,
     pub(super) clock: Nanos,
     pub(super) since_1970_ns: u64,
 }
 
-/// What a snapshot has of waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WrittenWaits {
     /// When the first one began, and when the last one ended, which may go on.
@@ -200,7 +197,6 @@ pub(super) struct Writing {
     /// A byte for each that is done, so that another thread can wait for it.
     pub(super) done: PipeReader,
     done_writer: PipeWriter,
-    /// How many are not done yet.
     pub(super) running: usize,
     /// What is answered with the next ones.
     pub(super) kept_back: Vec<Done>,
@@ -213,7 +209,6 @@ impl Writing {
         Ok(Self { send, receive, done, done_writer, running: 0, kept_back: Vec::new() })
     }
 
-    /// Writes a snapshot, in a thread.
     pub(super) fn begin(&mut self, job: Job, store: &Store) {
         let number = job.number;
         let (send, store) = (self.send.clone(), store.clone());
@@ -513,7 +508,6 @@ impl Copies {
     }
 }
 
-/// What went wrong, and what helps.
 fn explained(error: &io::Error) -> String {
     let help = match error.kind() {
         io::ErrorKind::StorageFull => "; what helps: more room there, another directory, --max-disk or --max-snapshots",

@@ -57,7 +57,6 @@ enum Supply {
     Plenty,
 }
 
-/// The PMU that generic events mean.
 struct CorePmu {
     kind: EventType,
     name: String,
@@ -162,7 +161,6 @@ impl Session {
         }
     }
 
-    /// What is known of all PMUs whose counters the engine hands out.
     pub(crate) fn all_capacities(&self) -> Vec<PmuCapacity> {
         self.inner.mux.units.with(|units| units.iter().filter_map(|unit| Some(self.capacity(unit)?.0)).collect())
     }
@@ -286,13 +284,11 @@ impl Session {
         self.inner.mux.units.with(|units| units.iter().any(partial))
     }
 
-    /// The name of a PMU whose counters the engine hands out.
     pub(crate) fn pmu_name(&self, pmu: PmuId) -> Option<String> {
         let name = |units: &mut Vec<Unit>| Some(units.iter().find(|unit| unit.pmu == pmu)?.name.clone());
         self.inner.mux.units.with(name)
     }
 
-    /// What is known of the PMUs whose counters the engine hands out.
     pub(crate) fn pmu_capacities(&self, columns: &[Column]) -> Vec<PmuCapacity> {
         let capacity = |unit: &Unit| {
             let mut asked = columns.iter().filter(|column| column.is_scarce() && column.pmu == unit.pmu).peekable();

@@ -91,7 +91,6 @@ pub(super) struct Able {
 /// The registers that a reader needs to unwind: all that a sample can have, but segments that are no use.
 const USER_REGISTERS: u64 = if cfg!(target_arch = "x86_64") { 0x00ff_0fff } else { (1 << 33) - 1 };
 
-/// What all events have.
 fn with_common(attr: &mut Attr, options: &RecordOptions, scope: RecordScope, able: Able) {
     attr.flags.set(AttrFlags::INHERIT, scope == RecordScope::Tasks && options.inherit == Inherit::Children);
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;

@@ -17,7 +17,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// What is known of files that are mapped.
 #[derive(Default)]
 pub(crate) struct MappedBuildIds {
     /// Ids by the path of the file, as the kernel tells it.

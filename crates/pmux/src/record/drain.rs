@@ -31,7 +31,6 @@ pub struct Progress {
     pub lost: u64,
     /// How often the kernel held an event back.
     pub throttled: u64,
-    /// The first and the last time of a sample.
     first_ns: Option<u64>,
     last_ns: u64,
 }
@@ -60,7 +59,6 @@ pub struct WaitsUntil {
     pub unseen: u64,
 }
 
-/// Where records are compressed.
 #[derive(Default)]
 pub(super) struct Packing {
     pub(super) packer: Packer,
@@ -280,7 +278,6 @@ impl Recorder {
         Ok(())
     }
 
-    /// Writes records of our own.
     pub(super) fn put(&mut self, writer: &mut Writer, records: &[u8]) -> Result<(), Error> {
         match &mut self.packing {
             None => writer.put(records),

@@ -29,7 +29,6 @@ pub(super) struct Existing<'a> {
     pub(super) with_cgroups: Keep,
     pub(super) data: Keep,
     pub(super) out: Vec<u8>,
-    /// Room for one record.
     pub(super) scratch: Box<[u8]>,
 }
 

@@ -184,7 +184,6 @@ impl Recorder {
         Ok(features)
     }
 
-    /// What is known only at the end.
     pub(super) fn late_features(&self) -> Vec<FeatureBytes> {
         let mut features = vec![(Feature::BuildId, self.build_ids.records())];
         if let Some((first_ns, last_ns)) = self.progress.sampled_ns() {

@@ -22,7 +22,6 @@ pub(crate) struct Mend {
     tracking: Option<SampleLayout>,
     /// An id of the only event whose samples may have another's.
     only: Option<u64>,
-    /// Of all events.
     ids: HashSet<u64>,
 }
 

@@ -80,7 +80,6 @@ fn output(file: &Attr) -> Attr {
     }
 }
 
-/// What sees waits.
 pub(crate) trait SeesWaits: Send {
     /// What becomes readable when a ring fills up.
     fn fds(&self) -> Vec<BorrowedFd<'_>>;
@@ -89,7 +88,6 @@ pub(crate) trait SeesWaits: Send {
     fn enable(&mut self) -> Result<(), Error>;
     /// Records from the next exec of a process on.
     fn enable_on_exec(&mut self, pid: i32) -> Result<(), Error>;
-    /// Records no more.
     fn disable(&mut self) -> Result<(), Error>;
     /// Looks at what has a CPU already, and what sleeps, once the events are switched on.
     fn mark_running(&self) {}
@@ -105,11 +103,9 @@ pub(crate) trait SeesWaits: Send {
     fn settle(&mut self) {}
     /// Since when is recorded; `None` where it is not.
     fn since_ns(&self) -> Option<u64>;
-    /// When recording was switched off.
     fn ended_ns(&self) -> Option<u64>;
     /// How many waits were not seen as a whole so far.
     fn unseen(&self) -> u64;
-    /// What had no room, in sentences.
     fn losses(&self) -> Vec<String>;
     /// That threads were not seen to leave or to come back, in a sentence.
     fn misses(&self) -> Option<String>;
@@ -190,11 +186,9 @@ struct OffCpu {
     lost_of_ended: u64,
     /// From when to when was recorded, until what goes on then is looked for.
     recorded: Option<(u64, u64)>,
-    /// When recording was switched off.
     ended_ns: Option<u64>,
     /// Waits that had not ended when recording was switched off, until they are taken.
     under_way: Taken,
-    /// Why they are missing.
     missing: Option<pmux_linux::Errno>,
     scratch: Box<[u8]>,
 }
@@ -447,7 +441,6 @@ const MOST_COPIES_BYTES: u64 = 8 << 20;
 const FRAMES_ONLY: &str = "the stacks of waits are found by frame pointers: to copy them, BPF programs need Linux 5.15";
 const REFUSED: &str = "waits can't be recorded: ";
 
-/// Why waits are not recorded.
 fn refusal(why: &str) -> Refusal {
     let mut refusal = Refusal::new(format!("{REFUSED}{why}"), ReasonKind::NotSupported);
     refusal.help.push("leave --off-cpu out".to_owned());
@@ -471,7 +464,6 @@ fn call_chain(stack: &Stack<'_>, copies: Option<&RegisterPlaces>) -> Vec<u64> {
 /// The call chain, and what of the program was copied.
 type SampleStack<'s> = (&'s [u64], Option<&'s CopiedStack<'s>>);
 
-/// Writes samples.
 pub(super) struct Encoder<'o> {
     pub(super) layout: &'o SampleLayout,
     /// Where stacks are copied.

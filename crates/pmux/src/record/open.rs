@@ -52,7 +52,6 @@ pub(super) enum RecordedEvents {
     Task { cpu: CpuId, sampling: Vec<Owned<Opened>>, tracking: Owned<Opened> },
 }
 
-/// What an event's records are for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EventRole {
     /// They are what is wanted.
@@ -218,7 +217,6 @@ impl Recorder {
         }
     }
 
-    /// Loads the programs that see waits, if these are to be recorded.
     fn hold_waits(&mut self, target: &Target<'_>) -> Result<(), Error> {
         if self.options.off_cpu.is_none() {
             return Ok(());
@@ -298,7 +296,6 @@ impl Recorder {
         Err(Error::Refused(vec![refusal]))
     }
 
-    /// Makes the cgroups known to the engine's host, each once.
     fn know_cgroups(&mut self, names: &[String]) -> Result<(), Error> {
         if !self.cgroups.is_empty() {
             return Ok(());

@@ -20,15 +20,12 @@ pub(crate) struct Taken {
     pub(crate) last_ns: Option<u64>,
 }
 
-/// A sample of a time.
 pub(super) struct OurSample<'a> {
-    /// The id of its event.
     pub(super) id: u64,
     pub(super) task: TaskId,
     pub(super) cpu: u32,
     /// When it ended.
     pub(super) at_ns: u64,
-    /// How long it was.
     pub(super) ns: u64,
     pub(super) address: u64,
     pub(super) weight: u64,
@@ -46,7 +43,6 @@ impl Taken {
         self.last_ns = self.last_ns.max(later.last_ns);
     }
 
-    /// Adds a sample. `scratch` is room for a record.
     pub(super) fn add(&mut self, sample: &OurSample<'_>, layout: &SampleLayout, scratch: &mut [u8]) {
         let &OurSample { id, task, cpu, at_ns, ns, address, weight, chain, user } = sample;
         let format = layout.format();

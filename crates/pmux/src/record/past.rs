@@ -23,11 +23,9 @@ const SETTLED_NS: u64 = 500_000_000;
 pub(crate) struct Past {
     layout: SampleLayout,
     state: TaskTable,
-    /// Records, one after another, and where they are.
     pub(super) records: Vec<u8>,
     places: Vec<(u64, Range<usize>)>,
     since_ns: u64,
-    /// Records that were lost, ever.
     pub(crate) lost: u64,
     lost_since_sweep: bool,
     most_bytes: usize,
@@ -44,7 +42,6 @@ pub(crate) struct TaskRecords {
     pub(crate) places: Vec<(u64, Range<usize>)>,
     /// From when on nothing is left out.
     pub(crate) since_ns: u64,
-    /// Records that were lost, ever.
     pub(crate) lost: u64,
 }
 
@@ -129,14 +126,12 @@ impl Past {
         self.records = sorted;
     }
 
-    /// All that is known, for a snapshot.
     pub(crate) fn snapshot(&mut self) -> TaskRecords {
         self.sort();
         let (state, records, places) = (self.state.encode_records(), self.records.clone(), self.places.clone());
         TaskRecords { state, records, places, since_ns: self.since_ns, lost: self.lost }
     }
 
-    /// About how many bytes it takes.
     pub(crate) fn bytes(&self) -> u64 {
         self.state.bytes() + self.records.len() as u64
     }

@@ -31,7 +31,6 @@ pub(super) fn by_part<'s, T>(sampling: &'s [T], parts: &[PlanPart]) -> impl Iter
     sampling.chunks((sampling.len() / parts.len().max(1)).max(1))
 }
 
-/// The events, and what became of them.
 pub(super) struct Plan {
     pub(super) events: Vec<Event>,
     /// Which events belong together: the first one, and how many.
@@ -39,13 +38,10 @@ pub(super) struct Plan {
     pub(super) parts: Vec<PlanPart>,
     pub(super) attrs: Vec<Attr>,
     pub(super) tracking: Attr,
-    /// What waits are in the file, if they are recorded.
     off_cpu: Option<Attr>,
-    /// What regions are in the file, if they are recorded.
     regions: Option<Attr>,
     /// Flags of all events that sample.
     flags: AttrFlags,
-    /// Whether the event is our own choice.
     pub(super) chosen_by_us: bool,
     pub(super) notes: Vec<String>,
 }
@@ -83,7 +79,6 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Makes the attributes of the events.
     fn ask(&mut self, options: &RecordOptions, scope: RecordScope, able: Able) {
         self.attrs = self.events.iter().map(|event| attrs::sampling(event, options, scope, able)).collect();
         for &(_, first, count) in self.groups.iter().filter(|(_, _, count)| *count > 1) {
@@ -188,7 +183,6 @@ impl Plan {
         self.off_cpu.is_some()
     }
 
-    /// Where the tracking event stands in [`Plan::descs`].
     pub(super) fn tracking_index(&self) -> usize {
         self.attrs.len()
             + usize::from(self.regions.is_some())

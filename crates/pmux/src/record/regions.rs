@@ -16,7 +16,6 @@ use pmux_abi::record::{Ksymbol, Misc, Record, RecordHeader, SampleLayout, TaskId
 use pmux_linux::regions::{Mark, MarkKind, MarkReader, RegionSlot, RegionTable, TakeMarks};
 use std::collections::{HashMap, HashSet};
 
-/// The event.
 pub(super) const EVENT: &str = "region-time";
 /// Its id in the file: no event of the kernel has so large a number.
 pub(super) const ID: u64 = 1 << 62;
@@ -36,13 +35,11 @@ const MOST_AT_ONCE: u64 = 1 << 15;
 /// And so often at most: a command may mark faster than they are written.
 pub(super) const ROUNDS: u32 = 8;
 
-/// What it is in the file.
 pub(super) fn attr(like: &Attr) -> Attr {
     let attr = super::off_cpu::attr(like, super::CallChain::None);
     Attr { sample: attr.sample.difference(SampleFormat::ADDR), ..attr }
 }
 
-/// Regions that are recorded.
 pub(super) struct MarkedRegions {
     table: RegionTable,
     reader: MarkReader,
@@ -66,11 +63,9 @@ pub(super) struct MarkedRegions {
     scratch: Box<[u8]>,
 }
 
-/// A region that a thread is in.
 struct OpenRegion {
     slot: RegionSlot,
     since_ns: u64,
-    /// How long it was in regions within.
     within_ns: u64,
 }
 
@@ -98,7 +93,6 @@ impl MarkedRegions {
         })
     }
 
-    /// From now on regions are recorded, or are not.
     pub(super) fn switch(&mut self, on: bool) {
         if std::mem::replace(&mut self.is_on, on) == on {
             return;
@@ -211,7 +205,6 @@ impl MarkedRegions {
         taken.add(&sample, &self.layout, &mut self.scratch);
     }
 
-    /// Tells how a region is called.
     fn name(&mut self, mark: &Mark, slot: RegionSlot, at_ns: u64, taken: &mut Taken) {
         // It goes to terminals.
         let name = self.table.name_of(slot).replace(char::is_control, "?");
@@ -225,7 +218,6 @@ impl MarkedRegions {
         }
     }
 
-    /// What is missing, in sentences.
     pub(super) fn notes(&self) -> Vec<String> {
         let open = self.cut + self.open as u64;
         let notes = [

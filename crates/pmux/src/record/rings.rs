@@ -82,12 +82,10 @@ impl Rings {
         self.ring_owners.iter().map(|ring_owner| ring_owner.ring.fd())
     }
 
-    /// The rings, by CPU as they came.
     pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut Ring> {
         self.each_with_cpu().map(|(_, ring)| ring)
     }
 
-    /// The same, each with its CPU.
     pub(super) fn each_with_cpu(&mut self) -> impl Iterator<Item = (CpuId, &mut Ring)> {
         self.ring_owners.iter_mut().map(|ring_owner| (ring_owner.cpu, &mut ring_owner.ring.ring))
     }

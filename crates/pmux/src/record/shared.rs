@@ -43,7 +43,6 @@ pub(super) struct Shared {
     ring_bytes: u64,
     /// When samples are wanted.
     wanted: Windows,
-    /// Numbers that are in the file, or are about to be.
     numbers: HashSet<u64>,
     /// In which life of the service they were asked for.
     life: u64,
@@ -177,7 +176,6 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Asks for the numbers of events that are not known yet.
     fn learn_numbers(&mut self) -> Result<(), Error> {
         let Some(shared) = &mut self.shared else { return Ok(()) };
         shared.life = shared.subscription.lives();

@@ -30,7 +30,6 @@ struct MappingRecord {
 #[derive(Clone, Default)]
 struct ProcessState {
     parent: u32,
-    /// Each thread's name.
     threads: BTreeMap<u32, Bytes>,
     /// In the order in which they were made; none is covered by a younger one.
     mappings: VecDeque<MappingRecord>,
@@ -47,7 +46,6 @@ pub(super) struct TaskTable {
     symbols: BTreeMap<u64, Bytes>,
     programs: BTreeMap<u32, Bytes>,
     cgroups: BTreeMap<u64, Bytes>,
-    /// Room for one record.
     scratch: Box<[u8]>,
 }
 
@@ -168,7 +166,6 @@ impl TaskTable {
         self.processes.retain(|&pid, _| is_alive(pid));
     }
 
-    /// The whole table, as records.
     pub(super) fn encode_records(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         let kernel = self.kernel.iter().map(|mapping| &mapping.record);

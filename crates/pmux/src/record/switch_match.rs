@@ -14,7 +14,6 @@ const MOST_SUMS: usize = 16 << 10;
 /// So many threads that have ended are remembered: what they still do is no wait.
 const MOST_ENDED: usize = 4096;
 
-/// What the kernel told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SwitchItem {
     pub(super) at_ns: u64,
@@ -22,7 +21,6 @@ pub(super) struct SwitchItem {
     pub(super) what: SwitchWhat,
 }
 
-/// What happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum SwitchWhat {
     /// A thread is about to leave its CPU, here: what has no part of a program is the kernel's own.
@@ -45,7 +43,6 @@ pub(super) enum SwitchWhat {
     CpuCame,
 }
 
-/// What comes of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum SwitchTold {
     /// A wait is over: when the thread left, when what it waited for had come, and when it had a CPU again.
@@ -54,7 +51,6 @@ pub(super) enum SwitchTold {
     Wake { task: TaskId, cpu: u32, woken_tid: u32, left_ns: u64, woken_ns: u64, chain: Vec<u64> },
 }
 
-/// Where a thread is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Position {
     /// Where it was when recording began.
@@ -97,7 +93,6 @@ impl Thread {
     }
 }
 
-/// Short waits of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct SwitchSum {
     pub(super) blocked_ns: u64,
@@ -107,11 +102,9 @@ pub(super) struct SwitchSum {
 /// Whose switches are told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SwitchTarget {
-    /// Of all threads.
     All,
     /// Of some, and of those that are born of them.
     WithChildren,
-    /// Of some only.
     WithoutChildren,
 }
 
@@ -123,9 +116,7 @@ pub(super) struct SwitchMatch {
     since_ns: u64,
     least_ns: u64,
     sums: HashMap<TaskId, SwitchSum>,
-    /// How often it was not seen where a thread was.
     pub(super) missed: u64,
-    /// How often records were lost.
     pub(super) lost: u64,
     /// Whether a thread that is met for the first time belongs to a program.
     is_of_program: fn(u32) -> bool,
@@ -146,17 +137,14 @@ impl SwitchMatch {
         }
     }
 
-    /// There is such a thread.
     pub(super) fn know(&mut self, task: TaskId) {
         self.threads.insert(task.tid, Thread { task, ..Thread::default() });
     }
 
-    /// There is no such thread any more.
     pub(super) fn forget(&mut self, task: TaskId) {
         self.threads.remove(&task.tid);
     }
 
-    /// Whether it is told of what is born.
     pub(super) fn follows_children(&self) -> bool {
         self.target != SwitchTarget::WithoutChildren
     }
@@ -170,7 +158,6 @@ impl SwitchMatch {
         })
     }
 
-    /// Takes in what happened next.
     pub(super) fn take(&mut self, item: SwitchItem, tell: &mut dyn FnMut(SwitchTold)) {
         let SwitchItem { at_ns, cpu, what } = item;
         let (since_ns, least_ns) = (self.since_ns, self.least_ns);

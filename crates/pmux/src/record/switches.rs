@@ -35,7 +35,6 @@ const NOWHERE: [u64; 2] = [callchain::USER, 1];
 const LEAVES: usize = 0;
 const WAKES: usize = 1;
 
-/// Waits that events see.
 pub(super) struct SwitchWaits {
     recorder: Recorder,
     /// By the id of an event: which one, and its layout.
@@ -49,7 +48,6 @@ pub(super) struct SwitchWaits {
     waiting: Vec<SwitchItem>,
     /// When it was looked last: what was before has come.
     looked_ns: u64,
-    /// From when to when is recorded.
     since_ns: Option<u64>,
     until_ns: Option<u64>,
     /// The process with whose exec recording begins.

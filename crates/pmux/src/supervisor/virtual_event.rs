@@ -50,7 +50,6 @@ mod request {
 /// So many virtual events a command has at once; those that come later are own. Each costs a file and some memory here.
 const MOST: usize = 16_384;
 
-/// All virtual events of a command.
 pub(super) struct VirtualEvents {
     by_inode: Mutex<HashMap<u64, Arc<VirtualEvent>>>,
     /// Readable when the last copy of a descriptor was closed.

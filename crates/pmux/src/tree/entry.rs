@@ -22,7 +22,6 @@ pub(super) enum TreeRecordKind {
     Lost { records: u64 },
 }
 
-/// What happened, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct TreeRecord {
     pub(super) at: Nanos,

@@ -144,7 +144,6 @@ impl TaskNames {
         }
     }
 
-    /// A task has exited, before the family is told.
     pub(super) fn exiting(&mut self, family: &Family, tid: i32, at: Nanos) {
         let Some(task_id) = family.find(LinuxHost::task(tid)) else { return };
         if let Some(replaced) = self.replaced.get_mut(&task_id) {
@@ -354,7 +353,6 @@ pub(super) enum Loss {
 
 /// Where the family's counts go.
 pub(super) struct Layout<'a> {
-    /// The column of each of the family's counts.
     pub(super) columns: &'a [usize],
     /// How many columns a row has.
     pub(super) width: usize,

@@ -61,7 +61,6 @@ pub(super) fn nanos(span: Duration) -> Nanos {
     Nanos(crate::units::nanos(span))
 }
 
-/// What the engine is to wait for.
 fn spec(trigger: &Trigger, cool_down: Duration) -> TriggerSpec {
     let term = |term: &super::TriggerTerm| {
         let lasting = match &term.source {
@@ -120,7 +119,6 @@ impl TriggerEngine {
         });
     }
 
-    /// A place is no longer looked at by a rule.
     pub(super) fn leave(&mut self, rule: usize, place: TriggerTarget, now: Nanos) {
         self.step_rule(rule, |state, happenings| {
             state.machine.leave(place, now, happenings);
@@ -129,7 +127,6 @@ impl TriggerEngine {
         });
     }
 
-    /// Time has passed.
     pub(super) fn pass(&mut self, now: Nanos) {
         for rule in 0..self.rules.len() {
             self.step_rule(rule, |state, happenings| {

@@ -57,7 +57,6 @@ pub(super) enum WatchRecordKind {
     Throttled,
 }
 
-/// A hit, and how it was seen.
 #[derive(Debug)]
 pub(super) struct SeenHit {
     pub(super) hit: Hit,
@@ -163,7 +162,6 @@ impl WatchRings {
         self.ring_owners.iter().map(|ring_owner| ring_owner.ring.fd())
     }
 
-    /// Takes everything out.
     pub(super) fn drain(&mut self, probe: Option<&WatchProbe>, into: &mut Vec<WatchRecord>) {
         let layout = &self.layout;
         for RingOwner { ring, .. } in &mut self.ring_owners {

@@ -102,7 +102,6 @@ impl WatchRow {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HitTally {
     rows: HashMap<Caller, WatchRow>,
-    /// The processes that have rows.
     pids: HashSet<i32>,
     hits: u64,
     not_kept: u64,

@@ -21,9 +21,7 @@ use pmux_linux::{Errno, threads};
 const MOST_BORN: i32 = 256;
 
 pub(super) enum TasksToWatch<'t> {
-    /// These threads.
     Threads(Vec<i32>),
-    /// All threads of these processes.
     Processes(&'t [i32]),
 }
 
@@ -44,7 +42,6 @@ pub(super) struct Roll {
 #[derive(Clone, PartialEq, Eq)]
 struct ThreadCounts {
     newest_task: i32,
-    /// How many threads each process had.
     threads: Vec<u64>,
 }
 

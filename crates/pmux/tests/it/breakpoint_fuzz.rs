@@ -34,7 +34,6 @@ fn cpus(count: u32) -> Vec<CpuId> {
     (0..count).map(CpuId).collect()
 }
 
-/// The machine, with its registers to ourselves.
 struct Machine {
     online: Vec<CpuId>,
     registers: Registers,

@@ -171,7 +171,6 @@ fn wait(flight: &mut Flight, count: usize) -> Vec<FlightSnapshot> {
     done
 }
 
-/// Takes a snapshot, and waits for it.
 fn snapshot(flight: &mut Flight, cause: &str) -> FlightSnapshot {
     flight.request(SnapshotCause::now(cause));
     wait(flight, 1).remove(0)

@@ -26,7 +26,6 @@ fn coverage(snapshot: &Snapshot) -> pmux::CpuCoverage {
     *coverage.cpus.iter().find(|cpu| cpu.cpu.0 == CPU).unwrap()
 }
 
-/// Waits until the count of CPU 1 has grown.
 fn goes_on(counters: &pmux::Counters, from: u64) -> Snapshot {
     eventually("CPU 1 is counted", || Some(counters.read()).filter(|snapshot| clock(snapshot) > from))
 }

@@ -24,7 +24,6 @@ fn with_limit(limit: &str, role: &str) {
     assert!(status.success(), "{script}: {status}");
 }
 
-/// Opens 40 events on this thread.
 fn files(arguments: &str) {
     let session = Session::new().unwrap();
     let list: EventList = (0..40).map(|_| pmux::Event::parse("page-faults:u").unwrap()).collect();

@@ -12,7 +12,6 @@ use std::str::FromStr;
 
 const ACTIONS: [&str; 4] = ["snapshot", "set", "run", "mark"];
 
-/// Reads actions with `;` between them.
 pub(super) fn parse(text: &str) -> Result<Vec<Action>, TextError> {
     let mut cursor = Cursor::new(text);
     let mut actions = Vec::new();

@@ -235,7 +235,6 @@ fn split_word(text: &str, word: &str) -> Option<(usize, usize)> {
     None
 }
 
-/// An event as `-e` takes it.
 fn event(cursor: &Cursor<'_>, piece: TextPiece<'_>) -> Result<String, TextError> {
     match check_one(piece.text) {
         Ok(()) => Ok(piece.text.to_owned()),
@@ -416,7 +415,6 @@ fn pattern(cursor: &mut Cursor<'_>) -> Result<LineFilter, TextError> {
     Err(cursor.error(begin - 1, "this `/` has no other one at the end of the expression"))
 }
 
-/// The text of a piece that may be in double quotes.
 pub(super) fn unquoted(cursor: &Cursor<'_>, piece: TextPiece<'_>, what: &str) -> Result<String, TextError> {
     let text = match piece.text.strip_prefix('"') {
         None => piece.text.to_owned(),

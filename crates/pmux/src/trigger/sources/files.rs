@@ -85,7 +85,6 @@ impl Live for Signalled {
     }
 }
 
-/// Which lines a trigger waits for.
 enum LineMatcher {
     Text(String),
     Pattern(regex_lite::Regex),

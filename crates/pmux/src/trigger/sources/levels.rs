@@ -131,7 +131,6 @@ impl Levels {
         self.next
     }
 
-    /// Reads, if it is time to.
     pub(in crate::trigger) fn take(&mut self, engine: &mut TriggerEngine, now: Nanos) {
         if now < self.next {
             return;

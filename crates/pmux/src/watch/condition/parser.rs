@@ -22,7 +22,6 @@ const LEVELS: [&[(&str, Operator)]; 5] = [
 ];
 /// The level of comparisons: they don't chain.
 const COMPARISONS: usize = 2;
-/// How deep parentheses and signs may nest.
 const MOST_DEPTH: u32 = 64;
 
 pub(super) struct Parser<'t> {
@@ -31,7 +30,6 @@ pub(super) struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// Takes the whole text apart.
     pub(super) fn parse(text: &'t str) -> Result<ConditionNode, TextError> {
         let mut parser = Self { cursor: Cursor::new(text), depth: 0 };
         let root = parser.level(0)?;

@@ -15,7 +15,6 @@ pub(in crate::watch) struct HitSample {
     pub(in crate::watch) tag: u32,
     /// The register's address.
     pub(in crate::watch) address: u64,
-    /// What stood there.
     pub(in crate::watch) value: Option<u64>,
     /// What had stood there at the hit before, and when that was.
     pub(in crate::watch) old: Option<(u64, u64)>,
@@ -44,7 +43,6 @@ const CURRENT_CPU: u64 = 0xffff_ffff;
 const ENOSPC: i32 = 28;
 
 impl HitSample {
-    /// Takes the bytes of a record apart.
     pub(in crate::watch) fn decode(raw: &[u8]) -> Option<Self> {
         let mut fields = Fields(raw);
         let (tag, flags, address) = (fields.u32()?, fields.u32()?, fields.u64()?);

@@ -31,7 +31,6 @@ const PIECE_BYTES: u32 = 32;
 /// A piece, as its programs see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::watch) struct ProbePiece {
-    /// The register's address.
     pub(in crate::watch) register: u64,
     /// What is read.
     pub(in crate::watch) address: u64,

@@ -42,7 +42,6 @@ pub fn reporting_session() -> Option<Session> {
     needs("reports", what, reports).then_some(session)
 }
 
-/// Whether this user may count whole CPUs.
 pub fn may_count_cpus(session: &Session) -> bool {
     let events = events(session, "cpu-clock");
     let first = session.online().iter().next().into_iter().collect();
@@ -80,12 +79,10 @@ pub fn storm() {
     std::hint::black_box(&pages);
 }
 
-/// How many events of the kernel this process has open.
 pub fn open_events() -> usize {
     pmux_testkit::kernel_events("self")
 }
 
-/// Counting from the exec of the command on.
 pub fn on_exec(attribution: Attribution) -> Options {
     Options { start: Start::OnExec, attribution, ..Options::default() }
 }
@@ -148,7 +145,6 @@ pub fn until_fired(triggers: &mut Triggers, mut happen: impl FnMut(), is_it: imp
     }
 }
 
-/// Waits until a trigger fires.
 pub fn first_fired(triggers: &mut Triggers) -> Fired {
     until_fired(triggers, || (), |_| true)
 }

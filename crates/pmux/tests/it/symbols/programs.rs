@@ -20,7 +20,6 @@ static void say(const char *name, const void *where) { fprintf(out, \"%s %p\\n\"
 static void begin(int argc, char **argv) { out = argc > 1 ? fopen(argv[1], \"a\") : stdout; if (!out) exit(9); }
 ";
 
-/// A folder in which programs are built.
 pub struct Workshop {
     folder: tempfile::TempDir,
 }
@@ -42,7 +41,6 @@ impl Workshop {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// Writes a source file.
     pub fn write(&self, name: &str, text: &str) {
         std::fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
         std::fs::write(self.path(name), text).unwrap();
@@ -73,7 +71,6 @@ impl Workshop {
     }
 }
 
-/// A file of the repository.
 pub fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).canonicalize().unwrap()
 }

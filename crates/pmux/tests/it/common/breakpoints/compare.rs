@@ -28,7 +28,6 @@ impl Tally {
     }
 }
 
-/// The first step at which the parties differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
     /// The steps up to this one.
@@ -43,7 +42,6 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A sequence under way.
 struct Run {
     parties: Parties,
     open: BTreeSet<u32>,
@@ -115,7 +113,6 @@ impl Run {
     }
 }
 
-/// Carries out so many random steps.
 pub fn random(parties: Parties, mut draw: Draw, steps: usize) -> Result<Tally, Difference> {
     let (open, childless) = (BTreeSet::new(), BTreeSet::new());
     let mut run = Run { parties, open, childless, tally: Tally::default() };

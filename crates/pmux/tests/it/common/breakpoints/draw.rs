@@ -7,7 +7,6 @@ use pmux::event::Access;
 use pmux_engine::CpuId;
 use std::collections::BTreeSet;
 
-/// Draws steps.
 pub struct Draw {
     random: fastrand::Rng,
     cpus: Vec<CpuId>,
@@ -33,7 +32,6 @@ impl Draw {
         }
     }
 
-    /// The next step.
     pub fn step(&mut self) -> Step {
         if self.lasts == 0 {
             // Full and empty machines, and all between.

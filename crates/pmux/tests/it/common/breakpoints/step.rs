@@ -37,7 +37,6 @@ impl Watch {
     }
 }
 
-/// Whose breakpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Whose {
     /// Of a thread, wherever it is.
@@ -64,21 +63,18 @@ impl Whose {
     }
 }
 
-/// Whether a breakpoint counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counting {
     On,
     Off,
 }
 
-/// Whether children inherit a breakpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heirs {
     NoTask,
     Children,
 }
 
-/// A thread or a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChildKind {
     /// It may have children.
@@ -86,7 +82,6 @@ pub enum ChildKind {
     Process,
 }
 
-/// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// A fresh thread takes the place of another, which ends. The old one's breakpoints stay until they are closed.
