@@ -434,8 +434,7 @@ impl<'s> Opening<'s> {
 
     /// Whether a CPU refused because it has just gone offline.
     fn has_gone(&self, cpu: CpuId, error: OpenError) -> bool {
-        const ENODEV: i32 = 19;
-        if error.errno() != ENODEV {
+        if error.errno() != pmux_linux::Errno::ENODEV.raw() {
             return false;
         }
         self.session.look_at_cpus();

@@ -11,6 +11,7 @@ mod source;
 use crate::error::Error;
 use crate::event::Event;
 use crate::owned_group::Owned;
+use crate::ring_owner::CLOCK_MONOTONIC;
 use crate::session::{Backend, Session};
 use crate::target::Target;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, SampleFormat, Sampling, Wakeup};
@@ -78,8 +79,6 @@ enum OverflowEvents {
     Cpus(Owned<SetId>),
 }
 
-const CLOCK_MONOTONIC: i32 = 1;
-const ESRCH: i32 = 3;
 /// Pages of a ring: 4 KiB of data hold some 80 overflows.
 const RING_PAGES: u32 = 8;
 
@@ -283,7 +282,7 @@ fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<OverflowEv
         match session.hold(&group, EngineTarget::task(LinuxHost::task(tid))) {
             Ok(opened) => threads.push(opened),
             // A thread that exits meanwhile is left out, as long as one remains.
-            Err(error) if error.errno() == ESRCH => gone = Some(error),
+            Err(error) if error.errno() == pmux_linux::Errno::ESRCH.raw() => gone = Some(error),
             Err(error) => {
                 // Only what is closed is counted once.
                 drop(threads);

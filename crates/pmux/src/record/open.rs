@@ -34,7 +34,6 @@ use pmux_linux::host::{KERNEL, LinuxHost};
 use pmux_linux::procfs::Proc;
 use std::collections::{HashMap, HashSet};
 
-const ENOENT: i32 = 2;
 /// Bytes of each ring where larger ones, twice, are not allowed.
 const SMALL_RING_BYTES: u64 = 128 << 10;
 const ESRCH: i32 = 3;
@@ -280,7 +279,7 @@ impl Recorder {
         }
         let is_clock = plan.events[event].attr.kind == pmux_abi::attr::EventType::SOFTWARE;
         if plan.chosen_by_us && !denied && !is_clock && !refusal.is_fatal() {
-            let has_none = refusal.errno == Some(ENOENT);
+            let has_none = refusal.errno == Some(pmux_linux::Errno::ENOENT.raw());
             let why = if has_none { "this machine has no counters" } else { &refusal.summary };
             plan.take_clock(&self.options, scope, able, why);
             return Ok(());

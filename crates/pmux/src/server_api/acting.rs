@@ -9,11 +9,10 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
 use pmux_engine::OpenError;
 use pmux_engine::pmu::BankError;
 use pmux_engine::share::SharingScope;
+use pmux_linux::Errno;
 use pmux_linux::credentials::{ActError, Credentials, EventTarget, OnBehalf, Openers};
 use pmux_linux::diagnose::{Facts, TargetKind, UserNamespace};
 use std::sync::Arc;
-
-const EMFILE: i32 = 24;
 
 /// With whose rights something is opened: this process's own by default.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +77,7 @@ impl Acting {
         let late = ActError::Late.errno().raw();
         match self.facts(session) {
             Some(_) if error.errno() == late => ActError::Late.to_string(),
-            Some(facts) if matches!(error, OpenError::Bank { .. }) && error.errno() != EMFILE => {
+            Some(facts) if matches!(error, OpenError::Bank { .. }) && error.errno() != Errno::EMFILE.raw() => {
                 crate::refusal::of_kernel(error, attr, target, &facts).summary
             }
             _ => {

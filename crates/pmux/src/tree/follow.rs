@@ -71,7 +71,7 @@ pub(crate) fn make_reporting(attr: &mut Attr) {
 }
 
 /// Gives all records of an event who, when and which.
-fn with_identity(attr: &mut Attr) {
+pub(crate) fn with_identity(attr: &mut Attr) {
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     attr.clock_id = CLOCK_MONOTONIC;
     attr.sample |= SampleFormat::TID | SampleFormat::TIME | SampleFormat::IDENTIFIER;

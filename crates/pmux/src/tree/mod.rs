@@ -13,5 +13,5 @@ mod follow;
 mod tests;
 mod view;
 
-pub(crate) use follow::{TreeFollower, make_reporting};
+pub(crate) use follow::{TreeFollower, make_reporting, with_identity};
 pub use view::{Process, ProcessTree, Reporting};

@@ -16,8 +16,6 @@ use pmux_linux::host::{KERNEL, LinuxHost, Registers};
 
 /// More registers than any machine has.
 const MOST_REGISTERS: usize = 16;
-/// The errno where there is no register.
-const ENOSPC: i32 = 28;
 
 /// How many registers a target has to hand out in turns; [`Registers::Kept`] where they are enough for all.
 pub(super) fn registers(
@@ -90,7 +88,7 @@ fn granted(session: &Session, place: EngineTarget, attrs: &[Attr]) -> Result<usi
         let attr = Attr { flags: attr.flags | kernel, ..*attr };
         match session.hold(&GroupSpec::single(KERNEL, attr), place) {
             Ok(event) => opened.push(event),
-            Err(error) if error.errno() == ENOSPC => break,
+            Err(error) if error.errno() == pmux_linux::Errno::ENOSPC.raw() => break,
             Err(error) => {
                 let kind = place.bound_to().map_or(TargetKind::Task(Whose::Other), |cpu| TargetKind::Cpu(cpu.0));
                 return Err(Error::Refused(vec![session.refusal(error, &attr, kind)]));

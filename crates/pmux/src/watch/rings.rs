@@ -8,10 +8,10 @@
 use super::hit::{Hit, HitSide, HitValue};
 use super::probe::{HitSample, WatchProbe};
 use crate::error::Error;
-use crate::ring_owner::{CLOCK_MONOTONIC, RingOwner};
+use crate::ring_owner::RingOwner;
 use crate::session::Session;
 use crate::symbol::{Mapping, mapping_of};
-use pmux_abi::attr::{Attr, AttrFlags, SampleFormat};
+use pmux_abi::attr::{Attr, SampleFormat};
 use pmux_abi::record::{CommCause, CpuMode, Record, RecordHeader, SampleLayout, callchain, decode_record};
 use pmux_engine::{CpuId, Nanos, PmuId};
 use pmux_linux::Errno;
@@ -111,10 +111,8 @@ fn sizes(cpus: usize, page_bytes: u64, load: Load) -> impl Iterator<Item = u32> 
 }
 
 pub(super) fn with_records(attr: &mut Attr, max_stack: u16) {
-    attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
-    attr.clock_id = CLOCK_MONOTONIC;
-    attr.sample |= SampleFormat::IDENTIFIER | SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME;
-    attr.sample |= SampleFormat::ADDR | SampleFormat::CPU;
+    crate::tree::with_identity(attr);
+    attr.sample |= SampleFormat::IP | SampleFormat::ADDR | SampleFormat::CPU;
     if max_stack > 0 {
         attr.sample |= SampleFormat::CALLCHAIN;
         attr.sample_max_stack = max_stack;
