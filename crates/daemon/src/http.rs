@@ -159,21 +159,15 @@ pub fn understand(bytes: &[u8], access: &Access) -> ParsedRequest {
     let (mut openmetrics, mut host, mut authorization) = (false, None, None);
     for line in lines {
         let Some((name, value)) = line.split_once(':').filter(|(name, _)| is_token(name)) else { return BAD };
-        if name.eq_ignore_ascii_case("transfer-encoding")
-            || (name.eq_ignore_ascii_case("content-length") && value.trim() != "0")
-        {
-            // The server takes no body.
+        let is = |header: &str| name.eq_ignore_ascii_case(header);
+        // The server takes no body.
+        let has_body = is("transfer-encoding") || (is("content-length") && value.trim() != "0");
+        let is_repeated = (is("host") && host.replace(value.trim()).is_some())
+            || (is("authorization") && authorization.replace(value.trim()).is_some());
+        if has_body || is_repeated {
             return BAD;
         }
-        if name.eq_ignore_ascii_case("host") && host.replace(value.trim()).is_some() {
-            return BAD;
-        }
-        if name.eq_ignore_ascii_case("authorization") && authorization.replace(value.trim()).is_some() {
-            return BAD;
-        }
-        if name.eq_ignore_ascii_case("accept") && value.contains("application/openmetrics-text") {
-            openmetrics = true;
-        }
+        openmetrics |= is("accept") && value.contains("application/openmetrics-text");
     }
     // A browser always says it.
     if host.is_some_and(|host| !access.includes(host)) {
@@ -221,12 +215,11 @@ pub fn answer(status: Status, content_type: &str, more: &str, text: &[u8], body:
     let length = text.len();
     let mut head =
         format!("HTTP/1.1 {}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{more}", status.line());
-    if status == Status::WrongMethod {
-        head.push_str("Allow: GET, HEAD\r\n");
-    }
-    if status == Status::Unauthorized {
-        head.push_str("WWW-Authenticate: Bearer\r\n");
-    }
+    head.push_str(match status {
+        Status::WrongMethod => "Allow: GET, HEAD\r\n",
+        Status::Unauthorized => "WWW-Authenticate: Bearer\r\n",
+        _ => "",
+    });
     // Writing into a string can't fail.
     let _ = write!(head, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n");
     let mut bytes = head.into_bytes();

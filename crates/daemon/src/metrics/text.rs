@@ -200,7 +200,7 @@ impl Exposition {
             ("pmux_client_events_opened", "Events that clients have opened.", tallies.opened),
             ("pmux_kernel_events_opened", "Events of the kernel that were opened.", opened),
         ] {
-            counter_of_service(out, name, help, value)?;
+            Number::Whole(value).encode(out.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         Ok(())
     }
@@ -246,11 +246,6 @@ fn counter(
         number.encode(metric.encode_family(&labels)?)?;
     }
     Ok(())
-}
-
-/// The one sample of a family.
-fn counter_of_service(out: &mut DescriptorEncoder<'_>, name: &str, help: &str, number: u64) -> fmt::Result {
-    Number::Whole(number).encode(out.encode_descriptor(name, help, None, MetricType::Counter)?)
 }
 
 fn gauge(out: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {

@@ -237,15 +237,16 @@ impl<C: Counting> Service<C> {
             let text = format!("{what}; {most} is the most ({key} in the service's configuration)");
             Err(Refusal::new(RefusalKind::Limit, 0, errno::EAGAIN, text))
         };
-        let (most, per_user) = (self.rules.most_clients(user), self.rules.limits.clients_per_user);
+        let limits = &self.rules.limits;
+        let most = self.rules.left_for(user, limits.clients, limits.clients_for_root);
         let connected = self.clients.len() + self.leaving.len();
         if connected >= most as usize {
-            let key = Rules::key("clients", connected >= self.rules.limits.clients as usize);
+            let key = Rules::key("clients", connected >= limits.clients as usize);
             return full("as many clients as may be are connected", &key, most);
         }
-        if self.rules.binds(user) && of_user >= per_user {
+        if self.rules.binds(user) && of_user >= limits.clients_per_user {
             let what = format!("as many clients of user {user} as may be are connected");
-            return full(&what, "`limits.clients_per_user`", per_user);
+            return full(&what, "`limits.clients_per_user`", limits.clients_per_user);
         }
         Ok(())
     }
@@ -448,7 +449,7 @@ impl<C: Counting> Service<C> {
             let most = limits.events_per_client;
             return Err(request::too_many("a client may have open", "`limits.events_per_client`", most));
         }
-        let most = rules.most_events(user);
+        let most = rules.left_for(user, limits.events, limits.events_for_root);
         let asked = self.charge.events.saturating_add(more.events);
         if asked > most {
             let key = Rules::key("events", asked > limits.events);

@@ -41,18 +41,8 @@ impl Rules {
     }
 
     /// How much of `most` there is for a user: some of it is kept back for root, at most a quarter.
-    fn left_for(&self, user: u32, most: u32, for_root: u32) -> u32 {
+    pub(super) fn left_for(&self, user: u32, most: u32, for_root: u32) -> u32 {
         if self.binds(user) { most - for_root.min(most / 4) } else { most }
-    }
-
-    /// How many clients there may be, this one of such a user among them.
-    pub(super) fn most_clients(&self, user: u32) -> u32 {
-        self.left_for(user, self.limits.clients, self.limits.clients_for_root)
-    }
-
-    /// How many events there may be when such a user asks for more.
-    pub(super) fn most_events(&self, user: u32) -> u32 {
-        self.left_for(user, self.limits.events, self.limits.events_for_root)
     }
 
     /// What says how many `clients` or `events` there may be: all of that key, or what root's share leaves of it.
