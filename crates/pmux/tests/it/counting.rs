@@ -4,16 +4,13 @@
 //! are in memory: [`NOISE`]. Inside a program they are exact.
 
 use crate::common::{
-    self, count, debug_registers, events, needs, own_process, role as roles, skip_unless, value, words,
+    self, NOISE, count, debug_registers, events, needs, own_process, role as roles, skip_unless, value, words,
 };
 use pmux::event::{Access, Event};
 use pmux::{
     Attribution, Census, Command, Counter, Error, Estimate, EventList, Group, Inherit, Nanos, Options, Reading,
     ReasonKind, Session, Start, Target,
 };
-
-/// By how much the page faults of two equal runs may differ.
-const NOISE: u64 = 24;
 
 #[test]
 fn a_closure_that_touches_pages_is_counted_exactly() {

@@ -1,11 +1,8 @@
 //! Callbacks at overflow: as many as there should be, and none that shouldn't.
 
-use crate::common::{self, SetAtEnd, own_process, role as roles, skip_unless, words};
+use crate::common::{self, PATIENCE, SetAtEnd, own_process, role as roles, skip_unless, words};
 use pmux::{Command, CpuChoice, Error, Event, Overflow, OverflowCounter, Session, Target};
 use std::time::Duration;
-
-/// Long enough for any machine, and never waited for where all is well.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn faults() -> Event {
     Event::parse("page-faults:u").unwrap()

@@ -1,11 +1,8 @@
 //! The process tree: each child's own counts, and sums that fit.
 
-use crate::common::{self, Shown, SyncDir, assert_whole, count, events, own, role as roles, tree_of, words};
+use crate::common::{self, NOISE, Shown, SyncDir, assert_whole, count, events, own, role as roles, tree_of, words};
 use pmux::{Attribution, Command, Counters, Process, ProcessTree, Reporting, Session, Target};
 use std::os::unix::process::ExitStatusExt;
-
-/// By how much the page faults of two equal programs may differ.
-const NOISE: u64 = 24;
 
 pub(crate) fn role(name: &str, arguments: &str) {
     assert_eq!(name, "nested");

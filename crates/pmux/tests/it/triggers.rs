@@ -4,7 +4,7 @@
 
 use crate::common::watching::{watch_target, write};
 use crate::common::{
-    self, SetAtEnd, debug_registers, events, first_fired, may_count_cpus, needs, session, skip_unless, storm,
+    self, PATIENCE, SetAtEnd, debug_registers, events, first_fired, may_count_cpus, needs, session, skip_unless, storm,
     until_fired,
 };
 use pmux::trigger::{
@@ -21,9 +21,6 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// A test that has waited for so long has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn rule(trigger: &str) -> Rule {
     Rule::parse(trigger, None).unwrap_or_else(|error| panic!("{error}"))

@@ -14,11 +14,14 @@ use pmux::{
     Session, Start, Target,
 };
 pub use pmux_testkit::{
-    Killed, SetAtEnd, SyncDir, debug_registers, eventually, hotplug, needs, own_process, own_process_with, role,
-    skip_unless,
+    Killed, PATIENCE, SetAtEnd, SyncDir, debug_registers, eventually, hotplug, needs, own_process, own_process_with,
+    role, skip_unless,
 };
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
+
+/// By how much the page faults of two equal runs may differ.
+pub const NOISE: u64 = 24;
 
 /// A session over the kernel's events, where there are any.
 pub fn session() -> Option<Session> {
@@ -131,7 +134,7 @@ pub fn count_with(session: &Session, text: &str, command: Vec<OsString>, options
 
 /// Lets `happen` happen until a trigger fires that `is_it` accepts.
 pub fn until_fired(triggers: &mut Triggers, mut happen: impl FnMut(), is_it: impl Fn(&Fired) -> bool) -> Fired {
-    let end = Instant::now() + pmux_testkit::PATIENCE;
+    let end = Instant::now() + PATIENCE;
     loop {
         assert!(Instant::now() < end, "nothing has fired");
         happen();
