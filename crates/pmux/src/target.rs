@@ -56,6 +56,12 @@ impl Target<'_> {
     }
 }
 
+/// The threads that processes have now.
+pub(crate) fn threads_of(pids: &[i32]) -> Result<Vec<i32>, Error> {
+    let threads = pids.iter().map(|&pid| Proc::system().threads_of(pid)).collect::<Result<Vec<_>, _>>();
+    Ok(threads.map_err(Error::Process)?.concat())
+}
+
 /// Which CPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CpuChoice {

@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::owned_group::Owned;
 use crate::ring_owner::CLOCK_MONOTONIC;
 use crate::session::{Backend, Session};
-use crate::target::Target;
+use crate::target::{Target, threads_of};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, SampleFormat, Sampling, Wakeup};
 use pmux_abi::record::SampleLayout;
 use pmux_engine::engine::SetRequest;
@@ -22,7 +22,6 @@ use pmux_engine::target::Opened;
 use pmux_engine::{Count, GroupSpec, SetId, Target as EngineTarget};
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
-use pmux_linux::procfs::Proc;
 use pmux_linux::wait::{Token, Waiter, Wake};
 use source::OverflowSource;
 use std::os::fd::BorrowedFd;
@@ -259,10 +258,7 @@ fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<OverflowEv
         Target::CurrentThread => (vec![pmux_linux::current_tid()], Whose::Own),
         Target::Command(command) => (vec![command.pid()], Whose::Own),
         Target::Threads(tids) => (tids.clone(), Whose::Other),
-        Target::Processes(pids) => {
-            let threads = pids.iter().map(|&pid| Proc::system().threads_of(pid)).collect::<Result<Vec<_>, _>>();
-            (threads.map_err(Error::Process)?.concat(), Whose::Other)
-        }
+        Target::Processes(pids) => (threads_of(pids)?, Whose::Other),
         Target::Cpus(cpus) => {
             session.watch_hotplug();
             let (mask, absent) = cpus.mask(session)?;

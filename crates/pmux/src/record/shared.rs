@@ -21,7 +21,7 @@ use crate::event::EventList;
 use crate::perf_data::Writer;
 use crate::session::Session;
 use crate::subscription::{StreamRequest, StreamScope, Subscription};
-use crate::target::{CpuChoice, Start, Target};
+use crate::target::{CpuChoice, Start, Target, threads_of};
 use pmux_abi::attr::EventType;
 use pmux_abi::record::SampleLayout;
 use pmux_linux::Errno;
@@ -294,13 +294,7 @@ fn scope_of(target: &Target<'_>) -> Result<(StreamScope, Vec<i32>), Error> {
         Target::Cpus(CpuChoice::Only(list)) => return Ok((StreamScope::Cpus(list.clone()), Vec::new())),
         Target::Threads(tids) => tids.clone(),
         Target::CurrentThread => vec![pmux_linux::current_tid()],
-        Target::Processes(pids) => {
-            let mut all = Vec::new();
-            for &pid in pids {
-                all.extend(Proc::system().threads_of(pid).map_err(Error::Process)?);
-            }
-            all
-        }
+        Target::Processes(pids) => threads_of(pids)?,
         Target::Command(_) => {
             return Err(Error::Options(
                 "a command is recorded from its exec on, which no other client asks for: --shared=never",
