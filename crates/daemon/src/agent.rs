@@ -39,9 +39,6 @@ pub(crate) struct SeccompAgent {
 impl SeccompAgent {
     /// Listens at `path`, which only this process's user may connect to. What is started there finds the service at `service`, or at the
     /// usual place, and takes `kernel.perf_event_paranoid` to be `paranoid` for containers.
-    ///
-    /// # Errors
-    /// A sentence.
     pub(crate) fn start(
         path: &Path,
         (service, paranoid): (Option<&Path>, Option<i32>),

@@ -96,9 +96,6 @@ impl Counters {
 
     /// Whether events of this sort may be opened with these rights at this target: asked before anything is opened, and where an
     /// equal event is open already, because the kernel is not asked again then.
-    ///
-    /// # Errors
-    /// [`Refused`].
     pub(crate) fn check_target(
         &self,
         acting: &Acting,

@@ -75,9 +75,6 @@ impl RingOwner<MappedRing> {
 
 impl RingOwner<BackwardRing> {
     /// As the other one: a ring that overwrites what is oldest. Only events with `WRITE_BACKWARD` can be led into it.
-    ///
-    /// # Errors
-    /// As the other one.
     pub(crate) fn open_backward(session: &Session, cpu: CpuId, pages: u32, what: &'static str) -> Result<Self, Error> {
         Self::with(session, cpu, dummy_attr(pages, Full::Overwrites), what, |lease| {
             session.engine().host().map_backward_ring(lease, pages)
@@ -103,17 +100,11 @@ impl<R> RingOwner<R> {
     }
 
     /// The slot of its event.
-    ///
-    /// # Errors
-    /// [`Error::Read`].
     pub(crate) fn lease(&self) -> Result<(ContextKey, Lease), Error> {
         Ok(self.opened.session.engine().lease(self.opened.events[0])?)
     }
 
     /// Leads an event of its CPU into the ring. From one record to the next the event changes over; it may have been led elsewhere before.
-    ///
-    /// # Errors
-    /// [`Error::Ring`], [`Error::Read`].
     pub(crate) fn lead(&self, event: EventId) -> Result<(), Error> {
         let engine = self.opened.session.engine();
         let failed = |errno| Error::Ring { what: "leading records into a ring", errno };

@@ -187,9 +187,6 @@ impl Counters {
     }
 
     /// The command has executed its program: counters that waited for that count now.
-    ///
-    /// # Errors
-    /// [`Error::Thread`].
     pub(crate) fn started_by_exec(&self) -> Result<(), Error> {
         for rows in &self.sets {
             self.session.engine().armed_by_exec(*rows.set);

@@ -92,9 +92,6 @@ impl Recorder {
     }
 
     /// What is told of events and machine, for a file that is no longer ours to write.
-    ///
-    /// # Errors
-    /// [`Error::Catalog`].
     pub(crate) fn features_of(&mut self, words: &[Vec<u8>]) -> Result<Vec<FeatureBytes>, Error> {
         for (event, id) in self.fresh.drain(..) {
             self.descs[event].ids.push(id);

@@ -196,9 +196,6 @@ impl Recorder {
     }
 
     /// As [`Recorder::release`], but the command is followed.
-    ///
-    /// # Errors
-    /// [`Error::Follow`], [`Error::Spawn`].
     pub(crate) fn follow(&mut self, command: Command) -> Result<Followed, Error> {
         self.let_go(command, Command::follow)
     }

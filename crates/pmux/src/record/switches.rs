@@ -62,9 +62,6 @@ pub(super) struct SwitchWaits {
 
 impl SwitchWaits {
     /// Opens the events on a target; they tell nothing before [`SeesWaits::enable`].
-    ///
-    /// # Errors
-    /// As [`Recorder::open`].
     pub(super) fn open(
         session: &Session,
         target: &Target<'_>,

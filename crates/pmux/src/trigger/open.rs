@@ -56,9 +56,6 @@ impl<'a> SourceOpener<'a> {
     }
 
     /// Has a term listen to a source.
-    ///
-    /// # Errors
-    /// Why it can't.
     pub(super) fn listen(&mut self, source: &TermSource, term_id: TermId) -> Result<(), String> {
         match source {
             // Read now and then, all together.

@@ -81,9 +81,6 @@ pub(in crate::trigger) struct Tracepoint {
 
 impl Tracepoint {
     /// Listens on all CPUs from now on.
-    ///
-    /// # Errors
-    /// As [`OverflowCounter::open`].
     pub(in crate::trigger) fn open(
         session: &Session,
         event: &Event,
