@@ -320,16 +320,10 @@ impl Server {
         let paused = self.paused.first().map_or(u64::MAX, |&(at, _)| at);
         let accept = if self.accept_from_ns > now { self.accept_from_ns } else { u64::MAX };
         let lines = self.log_limiter.next_ns().unwrap_or(u64::MAX);
-        let next = paused
-            .min(self.counters.session.openers().next_ns())
-            .min(self.next_refresh_ns)
-            .min(self.next_slow_check_ns)
-            .min(self.next_pass_ns)
-            .min(accept)
-            .min(lines)
-            .min(self.manager.next_ns);
-        let next = if self.path.is_some() { next.min(self.next_find_ns) } else { next };
-        (next < u64::MAX).then_some(next)
+        let find = if self.path.is_some() { self.next_find_ns } else { u64::MAX };
+        let openers = self.counters.session.openers().next_ns();
+        let own = [self.next_refresh_ns, self.next_slow_check_ns, self.next_pass_ns, self.manager.next_ns];
+        own.into_iter().chain([paused, accept, lines, find, openers]).min().filter(|&next| next < u64::MAX)
     }
 
     fn on_time(&mut self, now: u64) {
