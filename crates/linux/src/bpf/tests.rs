@@ -5,6 +5,7 @@ use crate::host::bytes_of;
 use crate::sys::Errno;
 use crate::sys::perf::{self, TargetTask};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, breakpoint};
+use pmux_testkit::skip_unless;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -82,9 +83,7 @@ fn jumps_lead_somewhere_near() {
 
 #[test]
 fn maps_keep_what_they_are_given() {
-    if !can_have(ProgramKind::PerfEvent) {
-        return;
-    }
+    skip_unless!(can_have(ProgramKind::PerfEvent));
     let hash = Map::new(MapKind::Hash, 12, 4, 1000, "pmux_test").unwrap();
     let key = |number: u32| [number.to_ne_bytes(); 3].concat();
     for number in 0..1000_u32 {
@@ -120,9 +119,7 @@ fn maps_keep_what_they_are_given() {
 
 #[test]
 fn the_verifier_says_why() {
-    if !can_have(ProgramKind::PerfEvent) {
-        return;
-    }
+    skip_unless!(can_have(ProgramKind::PerfEvent));
     let mut asm = Assembler::new();
     asm.load(Size::Double, Reg::R0, Reg::R5, 0).exit();
     let error = Program::load(ProgramKind::PerfEvent, &asm.finish().unwrap(), "pmux_test").unwrap_err();
@@ -155,9 +152,7 @@ fn watching() -> Option<OwnedFd> {
 
 #[test]
 fn a_program_reads_what_was_written() {
-    if !can_have(ProgramKind::PerfEvent) {
-        return;
-    }
+    skip_unless!(can_have(ProgramKind::PerfEvent));
     let Some(context) = EventContext::HERE else {
         return println!("skipped: needs an architecture whose registers are known");
     };
@@ -171,8 +166,7 @@ fn a_program_reads_what_was_written() {
     asm.set(Reg::R1, Reg::R10).alu(Alu::Add, Reg::R1, -8).set(Reg::R2, 8);
     asm.load(Size::Double, Reg::R3, Reg::R6, context.address).call(Helper::ProbeReadUser);
     for (key, what) in [(-12, None), (-16, Some(-8))] {
-        asm.set_map(Reg::R1, &sums).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, key).call(Helper::MapLookup);
-        asm.jump_if(Reg::R0, Compare::Equal, 0, out);
+        asm.look_up(&sums, key).jump_if(Reg::R0, Compare::Equal, 0, out);
         match what {
             None => asm.set(Reg::R1, 1),
             Some(place) => asm.load(Size::Double, Reg::R1, Reg::R10, place),
@@ -197,14 +191,11 @@ fn a_program_reads_what_was_written() {
 
 #[test]
 fn a_raw_tracepoint_runs_until_it_is_dropped() {
-    if !can_have(ProgramKind::RawTracepoint) {
-        return;
-    }
+    skip_unless!(can_have(ProgramKind::RawTracepoint));
     let counts = Map::new(MapKind::PerCpuArray, 4, 8, 1, "pmux_test").unwrap();
     let mut asm = Assembler::new();
     let out = asm.label();
-    asm.store(Size::Word, Reg::R10, -4, 0).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, -4);
-    asm.set_map(Reg::R1, &counts).call(Helper::MapLookup).jump_if(Reg::R0, Compare::Equal, 0, out);
+    asm.store(Size::Word, Reg::R10, -4, 0).look_up(&counts, -4).jump_if(Reg::R0, Compare::Equal, 0, out);
     asm.load(Size::Double, Reg::R1, Reg::R0, 0).alu(Alu::Add, Reg::R1, 1).store(Size::Double, Reg::R0, 0, Reg::R1);
     asm.place(out).set(Reg::R0, 0).exit();
     let program = Program::load(ProgramKind::RawTracepoint, &asm.finish().unwrap(), "pmux_test").unwrap();
@@ -225,9 +216,7 @@ fn a_raw_tracepoint_runs_until_it_is_dropped() {
 #[test]
 fn shared_values_are_seen_as_they_are_written() {
     let kind = ProgramKind::RawTracepoint;
-    if !can_have(kind) {
-        return;
-    }
+    skip_unless!(can_have(kind));
     let map = match Map::new(MapKind::SharedArray, 4, 16, 1000, "pmux_test") {
         Ok(map) => map,
         // Before Linux 5.5.
@@ -239,8 +228,8 @@ fn shared_values_are_seen_as_they_are_written() {
     // Of its last value the second word.
     let mut asm = Assembler::new();
     let end = asm.label();
-    asm.store(Size::Word, Reg::R10, -4, 999).set_map(Reg::R1, &map).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, -4);
-    asm.call(Helper::MapLookup).jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R6, Reg::R0);
+    asm.store(Size::Word, Reg::R10, -4, 999).look_up(&map, -4);
+    asm.jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R6, Reg::R0);
     asm.call(Helper::GetPrandomU32).alu(Alu::Or, Reg::R0, 1).store(Size::Double, Reg::R6, 8, Reg::R0);
     asm.place(end).set(Reg::R0, 0).exit();
     let program = Program::load(kind, &asm.finish().unwrap(), "pmux_test").unwrap();

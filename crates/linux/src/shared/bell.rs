@@ -82,9 +82,7 @@ mod tests {
     #[test]
     fn it_is_heard_until_it_is_gone() {
         // A fork of another thread would keep what is closed open for a moment.
-        if !pmux_testkit::own_process() {
-            return;
-        }
+        pmux_testkit::skip_unless!(pmux_testkit::own_process());
         let bell = Bell::make().unwrap();
         let file = bell.file().unwrap();
         assert_eq!(hear(&file), Heard::Nothing);

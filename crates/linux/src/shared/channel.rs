@@ -348,9 +348,7 @@ mod tests {
     #[test]
     fn files_travel() {
         // A fork of another thread would still have the writer for a moment.
-        if !pmux_testkit::own_process() {
-            return;
-        }
+        pmux_testkit::skip_unless!(pmux_testkit::own_process());
         let (one, other) = Channel::pair().unwrap();
         let (reader, writer) = sys::pipe().unwrap();
         let files = [reader.as_fd(), writer.as_fd()];
@@ -424,9 +422,7 @@ mod tests {
     #[test]
     fn a_service_neither_receives_nor_releases_a_file() {
         // A fork of another thread would keep what is closed open for a moment.
-        if !pmux_testkit::own_process() {
-            return;
-        }
+        pmux_testkit::skip_unless!(pmux_testkit::own_process());
         let (service, client) = service_end();
         let (socket, peer) = lingering();
         assert_eq!(client.send(b"good", &[]), Ok(Sent::Whole));

@@ -329,7 +329,7 @@ pub fn handed_over() -> Vec<(OsString, OwnedFd)> {
 mod tests {
     use super::*;
     use crate::shared::channel::{PacketBuffer, Received, Sent};
-    use pmux_testkit::own_process;
+    use pmux_testkit::{own_process, skip_unless};
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -384,8 +384,7 @@ mod tests {
         let (_folder, path) = folder();
         let listener = Listener::bind(&path, 0o600).unwrap();
         if !sys::refuses_files(listener.as_fd()) {
-            println!("skipped: needs Linux 6.16 (SO_PASSRIGHTS)");
-            return;
+            return println!("skipped: needs Linux 6.16 (SO_PASSRIGHTS)");
         }
         let (file, _writer) = sys::pipe().unwrap();
         let client = Channel::connect(&path).unwrap();
@@ -404,9 +403,7 @@ mod tests {
 
     #[test]
     fn the_second_one_is_told_who_the_first_is() {
-        if !own_process() {
-            return;
-        }
+        skip_unless!(own_process());
         let (_folder, path) = folder();
         let first = Listener::bind(&path, 0o600).unwrap();
         let second = Listener::bind(&path, 0o600).unwrap_err();
@@ -418,9 +415,7 @@ mod tests {
 
     #[test]
     fn what_a_dead_one_left_is_taken_away() {
-        if !own_process() {
-            return;
-        }
+        skip_unless!(own_process());
         let (_folder, path) = folder();
         let mut dead = Listener::bind(&path, 0o600).unwrap();
         // Its end by force: descriptors are closed, the file stays.
@@ -434,9 +429,7 @@ mod tests {
 
     #[test]
     fn one_without_a_lock_is_left_alone() {
-        if !own_process() {
-            return;
-        }
+        skip_unless!(own_process());
         let (_folder, path) = folder();
         // As a service manager makes it.
         let socket = sys::packet_socket().unwrap();

@@ -18,9 +18,7 @@ mod tests {
     #[test]
     fn the_ready_files_are_named() {
         // A fork of another thread would keep what is closed open for a moment.
-        if !pmux_testkit::own_process() {
-            return;
-        }
+        pmux_testkit::skip_unless!(pmux_testkit::own_process());
         let poll = Poll::new().unwrap();
         let (one, other) = Channel::pair().unwrap();
         poll.add(&one, Token(7), Interest::Read).unwrap();

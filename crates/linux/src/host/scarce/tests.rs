@@ -264,10 +264,7 @@ fn all_cpus_take_the_same_turn() {
     let allowed = engine.open(&GroupSpec::single(pmu, software(sw::PAGE_FAULTS)), Target::cpu(cpus[0]));
     match (cpus.len(), allowed) {
         (2, Ok(opened)) => engine.close(opened.group),
-        _ => {
-            println!("skipped: needs two CPUs and the right to count them");
-            return;
-        }
+        _ => return println!("skipped: needs two CPUs and the right to count them"),
     }
     let open = |cpu| [0; 3].map(|_| on(&engine, pmu, &[sw::PAGE_FAULTS], target(cpu)).events[0]);
     let first = open(&cpus[0]);

@@ -96,9 +96,7 @@ mod tests {
     #[test]
     fn an_end_that_has_gone_is_told() {
         // A fork of another thread would still have it for a moment.
-        if !pmux_testkit::own_process() {
-            return;
-        }
+        pmux_testkit::skip_unless!(pmux_testkit::own_process());
         let (here, there) = UnixStream::pair().unwrap();
         drop(here);
         assert!(matches!(receive(there.as_fd()), Ok(WorkerPacket::End)));
