@@ -24,11 +24,12 @@ use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_linux::shared::client::{Service, SocketPath};
 use pmux_linux::shared::page::{Base, Entry, Page, PageWriter};
 use pmux_linux::shared::wire::{Handle, TimedTotals, Totals};
+use pmux_testkit::Killed;
 use std::fs::File;
 use std::hint::black_box;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ fn main() {
     // Short rounds, many of them: who else is on the machine spoils some, and the median is of the others.
     let (rounds, times) = if small { (1, 10) } else { (2001, 250) };
     page(rounds, times);
-    let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
+    let sleeper = Killed(Command::new("sleep").arg("1000").spawn().unwrap());
     for events in [1, 3] {
         if !reading(&sleeper, events, rounds, times) {
             println!("skipped: needs performance events");
@@ -48,10 +49,10 @@ fn main() {
 }
 
 /// A group of so many events, read whole in every way. Returns whether it can be counted here.
-fn reading(sleeper: &Sleeper, events: usize, rounds: usize, times: u64) -> bool {
+fn reading(sleeper: &Killed, events: usize, rounds: usize, times: u64) -> bool {
     let plain = engine();
     plain.host().let_files_be_passed();
-    let Some(own) = open(plain, sleeper.target(), events) else { return false };
+    let Some(own) = open(plain, target_of(sleeper), events) else { return false };
     let (mut with_files, _first) = shared(FakeBehavior::default(), sleeper, events);
     let (mut without_files, _second) =
         shared(FakeBehavior { no_files: true, ..FakeBehavior::default() }, sleeper, events);
@@ -97,12 +98,12 @@ fn page(rounds: usize, times: u64) {
 }
 
 /// Opening and closing: by oneself, and by asking a service that opens it for this client alone.
-fn opening(sleeper: &Sleeper, rounds: usize, times: u64) {
+fn opening(sleeper: &Killed, rounds: usize, times: u64) {
     let own = engine();
     let fake = Scene::new(FakeBehavior::default());
     let served = fake.engine();
     let open_and_close = |engine: &LinuxEngine| {
-        let opened = engine.open(&GroupSpec::single(KERNEL, faults()), sleeper.target()).unwrap();
+        let opened = engine.open(&GroupSpec::single(KERNEL, faults()), target_of(sleeper)).unwrap();
         engine.close(opened.group);
     };
     let mut ways: [(&str, u64, &mut dyn FnMut()); 2] = [
@@ -183,19 +184,8 @@ impl Work {
     }
 }
 
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn target(&self) -> Target {
-        Target::task(LinuxHost::task(i32::try_from(self.0.id()).unwrap()))
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn target_of(sleeper: &Killed) -> Target {
+    Target::task(LinuxHost::task(i32::try_from(sleeper.0.id()).unwrap()))
 }
 
 struct Scene {
@@ -242,10 +232,10 @@ impl Group {
 }
 
 /// An engine over a service, with a group that is open.
-fn shared(behavior: FakeBehavior, sleeper: &Sleeper, events: usize) -> (Group, Scene) {
+fn shared(behavior: FakeBehavior, sleeper: &Killed, events: usize) -> (Group, Scene) {
     let scene = Scene::new(behavior);
     let engine = scene.engine();
-    (open(engine, sleeper.target(), events).unwrap(), scene)
+    (open(engine, target_of(sleeper), events).unwrap(), scene)
 }
 
 fn open(engine: LinuxEngine, target: Target, events: usize) -> Option<Group> {

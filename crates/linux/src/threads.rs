@@ -42,43 +42,42 @@ pub fn in_a_row(pid: i32, count: u64) -> Option<Vec<i32>> {
 mod tests {
     use super::*;
     use crate::procfs::Proc;
+    use pmux_testkit::Killed;
     use std::io::{Read as _, Write as _};
     use std::process::{Command, Stdio};
 
     /// A process that does nothing more when this returns.
-    fn quiet() -> std::process::Child {
+    fn quiet() -> Killed {
         let cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut cat = cat.unwrap();
         cat.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        cat
+        Killed(cat)
     }
 
     #[test]
     fn what_is_found_is_what_is_listed() {
-        let mut cat = quiet();
-        let pid = cat.id().cast_signed();
+        let cat = quiet();
+        let pid = cat.0.id().cast_signed();
         let count = Proc::system().thread_count(pid).unwrap();
         let found = in_a_row(pid, count);
         let listed = Proc::system().threads_of(pid).unwrap();
         assert_eq!((count, found), (listed.len() as u64, Some(listed)));
         // More than there are: nothing is made up.
         assert_eq!(in_a_row(pid, 5), None);
-        cat.kill().unwrap();
-        cat.wait().unwrap();
+        drop(cat);
         assert_eq!(in_a_row(pid, 1), None, "no thread is left");
     }
 
     #[test]
     fn threads_of_others_are_not_found() {
-        let mut cat = quiet();
-        assert!(!sys::has_thread(std::process::id().cast_signed(), cat.id().cast_signed()));
-        assert!(sys::has_thread(cat.id().cast_signed(), cat.id().cast_signed()));
+        let cat = quiet();
+        let pid = cat.0.id().cast_signed();
+        assert!(!sys::has_thread(std::process::id().cast_signed(), pid));
+        assert!(sys::has_thread(pid, pid));
         for (pid, tid) in [(0, 0), (-1, 1), (1, -1), (i32::MAX, i32::MAX)] {
             assert!(!sys::has_thread(pid, tid), "{pid} {tid}");
         }
-        cat.kill().unwrap();
-        cat.wait().unwrap();
     }
 
     #[test]
@@ -86,10 +85,8 @@ mod tests {
         let Some(before) = Proc::system().newest_task() else {
             return println!("skipped: needs CONFIG_CHECKPOINT_RESTORE");
         };
-        let mut cat = quiet();
+        let _cat = quiet();
         let after = Proc::system().newest_task().unwrap();
         assert_ne!(before, after, "a task was born in between");
-        cat.kill().unwrap();
-        cat.wait().unwrap();
     }
 }

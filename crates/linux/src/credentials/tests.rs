@@ -6,29 +6,19 @@ use crate::host::bytes_of;
 use crate::peer::user_namespace_of;
 use crate::sys::PollEntry;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
+use pmux_testkit::Killed;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 const USER: u32 = 65_531;
 const OTHER: u32 = 65_530;
 
 /// A program that runs until the test ends, as this user.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn start(user: u32) -> Self {
-        let mut command = Command::new("sleep");
-        command.arg("1000").uid(user).gid(user).current_dir("/").stdout(Stdio::null());
-        Self(command.spawn().unwrap())
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn sleeper(user: u32) -> Killed {
+    let mut command = Command::new("sleep");
+    command.arg("1000").uid(user).gid(user).current_dir("/").stdout(Stdio::null());
+    Killed(command.spawn().unwrap())
 }
 
 fn attr(flags: AttrFlags) -> Vec<u8> {
@@ -39,7 +29,7 @@ fn in_user_mode() -> Vec<u8> {
     attr(AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::DISABLED)
 }
 
-fn task(sleeper: &Sleeper) -> EventTarget {
+fn task(sleeper: &Killed) -> EventTarget {
     EventTarget { task: Some(sleeper.0.id()), cpu: None }
 }
 
@@ -58,11 +48,17 @@ fn usable() -> Option<Arc<Openers>> {
     Some(followed())
 }
 
+/// The same with a program of [`USER`] and that one's registered credentials.
+fn with_user() -> Option<(Arc<Openers>, Killed, Arc<OnBehalf>)> {
+    let openers = usable()?;
+    let user = openers.on_behalf_of(0, of(USER));
+    Some((openers, sleeper(USER), user))
+}
+
 #[test]
 fn the_kernel_decides_by_the_credentials_that_were_taken() {
-    let Some(openers) = usable() else { return };
-    let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
-    let user = openers.on_behalf_of(0, of(USER));
+    let Some((openers, own, user)) = with_user() else { return };
+    let other = sleeper(OTHER);
     assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()));
     assert_eq!(user.answered(&in_user_mode(), task(&other)), Err(ActError::Refused(Errno::EACCES)));
     assert_eq!(
@@ -114,9 +110,7 @@ fn equal_credentials_are_one_number_until_the_last_leaves() {
 /// A client may kill what runs as its user: the next request gets another one.
 #[test]
 fn an_opener_that_was_killed_is_replaced() {
-    let Some(openers) = usable() else { return };
-    let own = Sleeper::start(USER);
-    let user = openers.on_behalf_of(0, of(USER));
+    let Some((openers, own, user)) = with_user() else { return };
     assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()));
     let first = pid_of(&openers, &user);
     // Its user may kill it.
@@ -191,9 +185,8 @@ fn attempt<T>(
 /// A user who stops openers has requests that wait; those of others, and the thread that tries them, go on.
 #[test]
 fn a_request_waits_for_its_opener_and_nothing_else_does() {
-    let Some(openers) = usable() else { return };
-    let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
-    let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
+    let Some((openers, own, user)) = with_user() else { return };
+    let (other, friend) = (sleeper(OTHER), openers.on_behalf_of(0, of(OTHER)));
     let check = || user.check(&in_user_mode(), task(&own));
     assert_eq!(attempt(&openers, 1, USER, check), None);
     assert_eq!(ready(&openers), [Retry::Request(RequestId(1))]);
@@ -223,9 +216,7 @@ fn a_request_waits_for_its_opener_and_nothing_else_does() {
 
 #[test]
 fn a_request_has_a_deadline_and_can_be_ended() {
-    let Some(openers) = usable() else { return };
-    let own = Sleeper::start(USER);
-    let user = openers.on_behalf_of(0, of(USER));
+    let Some((openers, own, user)) = with_user() else { return };
     let check = || user.check(&in_user_mode(), task(&own));
     assert_eq!(answered(&openers, USER, check), Ok(()));
     let pid = pid_of(&openers, &user);
@@ -252,9 +243,8 @@ fn a_request_has_a_deadline_and_can_be_ended() {
 /// What is opened on a CPU that comes waits for its own user's opener only: no request does, that of the thread that opens it neither.
 #[test]
 fn what_no_request_asks_for_waits_alone() {
-    let Some(openers) = usable() else { return };
-    let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
-    let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
+    let Some((openers, own, user)) = with_user() else { return };
+    let (other, friend) = (sleeper(OTHER), openers.on_behalf_of(0, of(OTHER)));
     let open = || {
         let opened = openers.open(user.cred(), &in_user_mode(), task(&own), None, None);
         opened.map(|file| sys::perf::id(file.as_fd()).unwrap())
@@ -308,9 +298,7 @@ fn what_no_request_asks_for_waits_alone() {
 
 #[test]
 fn each_thing_is_asked_once_and_equal_ones_are_several() {
-    let Some(openers) = usable() else { return };
-    let own = Sleeper::start(USER);
-    let user = openers.on_behalf_of(0, of(USER));
+    let Some((openers, own, user)) = with_user() else { return };
     let open =
         |group: Option<&OwnedFd>| openers.open(user.cred(), &in_user_mode(), task(&own), group.map(AsFd::as_fd), None);
     let group = || {
@@ -343,9 +331,7 @@ fn each_thing_is_asked_once_and_equal_ones_are_several() {
 /// What an opener was asked when it was killed is asked of another one; a limit that its user sets on it is not the service's.
 #[test]
 fn a_request_survives_its_opener() {
-    let Some(openers) = usable() else { return };
-    let own = Sleeper::start(USER);
-    let user = openers.on_behalf_of(0, of(USER));
+    let Some((openers, own, user)) = with_user() else { return };
     let check = || user.check(&in_user_mode(), task(&own));
     assert_eq!(answered(&openers, USER, check), Ok(()));
     let pid = || pid_of(&openers, &user);
@@ -372,7 +358,7 @@ fn a_request_survives_its_opener() {
 #[test]
 fn openers_are_bounded() {
     let Some(openers) = usable() else { return };
-    let own = Sleeper::start(USER);
+    let own = sleeper(USER);
     let sets = 0..OPENERS_PER_USER as u64 + 3;
     let all: Vec<_> = sets.map(|bits| openers.on_behalf_of(0, Credentials { permitted: bits, ..of(USER) })).collect();
     let running = || openers.state().registered.values().filter(|one| one.opener.is_some()).count();
@@ -392,7 +378,7 @@ fn openers_of_all_numbers_of_a_user_are_bounded_together() {
     let Some(openers) = usable() else { return };
     let mut all = Vec::new();
     for number in 0..OPENERS_PER_USER as u32 + 3 {
-        let sleeper = Sleeper::start(OTHER + number);
+        let sleeper = sleeper(OTHER + number);
         let id = RequestId(number.into());
         assert!(openers.begin(id, USER));
         let subordinate = openers.on_behalf_of(0, of(OTHER + number));
@@ -431,7 +417,7 @@ fn another_user_namespace_is_entered() {
         .gid(USER)
         .current_dir("/")
         .spawn();
-    let Ok(mut inside) = inside.map(Sleeper) else { return println!("skipped: needs unshare(1)") };
+    let Ok(mut inside) = inside.map(Killed) else { return println!("skipped: needs unshare(1)") };
     let pid = inside.0.id();
     let own = user_namespace_of(std::process::id().cast_signed()).unwrap();
     let namespace = loop {
@@ -443,7 +429,7 @@ fn another_user_namespace_is_entered() {
         }
     };
     let member = openers.on_behalf_of(pid.cast_signed(), Credentials { user_namespace: Some(namespace), ..of(USER) });
-    let outside = Sleeper::start(USER);
+    let outside = sleeper(USER);
     assert_eq!(member.answered(&in_user_mode(), task(&inside)), Ok(()));
     assert_eq!(member.answered(&in_user_mode(), task(&outside)), Err(ActError::Refused(Errno::EACCES)));
     // All capabilities of a namespace are none outside of it.

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use super::*;
+use pmux_testkit::{Killed, eventually};
 
 const LINE: &str = "42 (a) b (c) S 7 42 42 0 -1 4194560 11 12 13 14 15 16 17 -18 20 0 3 0 99 1000 10 0 0";
 
@@ -147,12 +148,7 @@ fn this_process_can_be_read() {
     assert!(threads.len() >= 2 && threads.is_sorted(), "{threads:?}");
     // The new thread may not have set its name yet.
     let named = || threads.iter().copied().find(|&tid| proc.comm(tid).is_ok_and(|name| name == "odd) name ("));
-    let mut other = named();
-    while other.is_none() {
-        std::thread::yield_now();
-        other = named();
-    }
-    let other = other.unwrap();
+    let other = eventually("it has its name", named);
     assert_eq!(proc.process_of(other).unwrap(), me);
     assert_eq!(proc.thread_stat(other).unwrap().comm, "odd) name (");
     let stat = proc.stat(me).unwrap();
@@ -196,18 +192,14 @@ fn a_task_looks_into_its_like_only() {
         if let Some(user) = user {
             command.uid(user).gid(user);
         }
-        command.spawn()
+        command.spawn().map(Killed)
     };
-    let mut like = sleeper(None).unwrap();
-    assert!(proc.may_look_into(own, like.id().cast_signed()));
+    let like = sleeper(None).unwrap();
+    assert!(proc.may_look_into(own, like.0.id().cast_signed()));
     // Only root starts a program of another user.
-    if let Ok(mut other) = sleeper(Some(65534)) {
-        let number = other.id().cast_signed();
+    if let Ok(other) = sleeper(Some(65534)) {
+        let number = other.0.id().cast_signed();
         let may = [(own, number), (number, own), (number, number)].map(|(one, other)| proc.may_look_into(one, other));
-        other.kill().unwrap();
-        other.wait().unwrap();
         assert_eq!(may, [false, false, true]);
     }
-    like.kill().unwrap();
-    like.wait().unwrap();
 }

@@ -304,12 +304,7 @@ fn a_child_whose_parent_dies_exits_by_itself() {
     let text = in_own_process("dying_parent", "");
     let pid = text.lines().find_map(|line| line.strip_prefix("child=")).unwrap().parse().unwrap();
     // There may be no process to reap it.
-    let gone = || crate::procfs::Proc::system().stat(pid).map_or(true, |stat| stat.is_zombie());
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !gone() {
-        assert!(Instant::now() < patience, "{pid} still waits at its gate");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    pmux_testkit::eventually("it leaves its gate", || (!pmux_testkit::lives(pid)).then_some(()));
 }
 
 #[test]

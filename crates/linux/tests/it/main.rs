@@ -18,7 +18,8 @@ fn main() {
         match word.as_str() {
             "--exact" => exact = true,
             "--skip" => left_out.extend(words.next()),
-            "--list" => return list(),
+            // As the standard harness lists them.
+            "--list" => return tests().for_each(|(name, _)| println!("{name}: test")),
             word if word.starts_with('-') => {}
             _ => wanted.push(word),
         }
@@ -41,9 +42,4 @@ fn main() {
 
 fn tests() -> impl Iterator<Item = Test> {
     worker::TESTS.into_iter().chain(served::TESTS)
-}
-
-/// As the standard harness lists them.
-fn list() {
-    tests().for_each(|(name, _)| println!("{name}: test"));
 }

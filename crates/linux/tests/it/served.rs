@@ -47,14 +47,8 @@ pub(crate) const TESTS: [crate::Test; 17] = [
 pub(crate) fn needs_kernel() -> bool {
     let engine = engine();
     let own = Target::task(LinuxHost::task(pmux_linux::current_tid()));
-    if let Ok(opened) = engine.open(&GroupSpec::single(KERNEL, faults()), own) {
-        engine.close(opened.group);
-        return true;
-    }
-    let required = std::env::var("PMUX_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|name| name.trim() == "kernel"), "PMUX_REQUIRE={required}");
-    println!("skipped: needs performance events");
-    false
+    let opened = engine.open(&GroupSpec::single(KERNEL, faults()), own).map(|opened| engine.close(opened.group));
+    pmux_testkit::needs("kernel", "performance events", opened.is_ok())
 }
 
 fn no_files() -> FakeBehavior {

@@ -331,13 +331,7 @@ impl Server {
             let counted = self.counted(served, index).unwrap_or_default();
             let base = if served.on[index] {
                 let file = self.engine.host().passable(self.engine.lease(served.group.events[index]).unwrap());
-                let before = served.before[index];
-                let less = Totals {
-                    value: before.value.wrapping_neg(),
-                    enabled_ns: before.enabled_ns.wrapping_neg(),
-                    running_ns: before.running_ns.wrapping_neg(),
-                };
-                Base::File(file.unwrap().number, less)
+                Base::File(file.unwrap().number, Totals::default().less(served.before[index]))
             } else {
                 Base::Stopped(counted)
             };
