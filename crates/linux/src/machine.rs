@@ -210,11 +210,7 @@ mod tests {
 
     fn made_up() -> (tempfile::TempDir, Machine) {
         let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &[u8]| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let put = |path: &str, text: &[u8]| pmux_testkit::put(root.path(), path, text);
         put("proc/sys/kernel/osrelease", b"6.9.1\n");
         put("proc/meminfo", b"MemTotal:       24576 kB\nMemFree: 1 kB\n");
         put(

@@ -23,7 +23,7 @@ pub use late_hits::{late_hits, survive_late_hits};
 pub use own_process::{own_process, own_process_with};
 pub use programs::{
     Killed, commands_are_programs, copy_of, eventually, folder_with, in_path, is_installed, kernel_events, lives,
-    paranoid, program, set_mode, signal, state_of, with_environment,
+    paranoid, program, put, set_mode, signal, state_of, with_environment,
 };
 pub use reaper::marked;
 pub use run::{CommandResult, Running, Start, start};

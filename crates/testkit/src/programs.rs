@@ -73,6 +73,13 @@ pub fn folder_with(mode: u32) -> tempfile::TempDir {
     folder
 }
 
+/// Writes a file below a folder, and makes the folders above the file that are missing.
+pub fn put(folder: &Path, name: &str, content: impl AsRef<[u8]>) {
+    let path = folder.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
 /// A process that is killed when this is dropped, also by a panic.
 pub struct Killed(pub Child);
 

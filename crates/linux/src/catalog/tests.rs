@@ -2,17 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use super::*;
+use pmux_testkit::put;
 
-fn write(root: &Path, path: &str, text: &str) {
-    let path = root.join(path);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
-}
-
-fn machine() -> tempfile::TempDir {
+fn machine() -> (tempfile::TempDir, Catalog) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
     let devices = "bus/event_source/devices";
@@ -39,7 +33,7 @@ fn machine() -> tempfile::TempDir {
         ("bad_format/type", "50\n"),
         ("bad_format/format/f", "nonsense\n"),
     ] {
-        write(root, &format!("{devices}/{path}"), text);
+        put(root, &format!("{devices}/{path}"), text);
     }
     for (path, text) in [
         ("sched/sched_switch/id", "316\n"),
@@ -48,15 +42,15 @@ fn machine() -> tempfile::TempDir {
         ("skb/kfree_skb/id", "9\n"),
         ("enable", "0\n"),
     ] {
-        write(root, &format!("kernel/tracing/events/{path}"), text);
+        put(root, &format!("kernel/tracing/events/{path}"), text);
     }
-    dir
+    let catalog = Catalog::at(root);
+    (dir, catalog)
 }
 
 #[test]
 fn a_pmu_with_its_fields_and_names() {
-    let dir = machine();
-    let catalog = Catalog::at(dir.path());
+    let (_dir, catalog) = machine();
     let cpu = catalog.pmu("cpu").unwrap();
     assert_eq!((cpu.kind(), cpu.role().unwrap(), cpu.cpus().unwrap()), (4, PmuRole::Core, &PmuCpus::Any));
     assert_eq!(cpu.formats().unwrap()["umask"].scatter(1), Ok(0x100));
@@ -69,8 +63,7 @@ fn a_pmu_with_its_fields_and_names() {
 
 #[test]
 fn what_stands_beside_an_alias() {
-    let dir = machine();
-    let catalog = Catalog::at(dir.path());
+    let (_dir, catalog) = machine();
     let power = catalog.pmu("power").unwrap();
     assert_eq!(power.cpus().unwrap(), &PmuCpus::OnePerPackage(vec![0, 18]));
     assert_eq!(power.role().unwrap(), PmuRole::Other);
@@ -84,16 +77,15 @@ fn what_stands_beside_an_alias() {
 
 #[test]
 fn core_pmus_of_mixed_machines_name_their_cpus() {
-    let dir = machine();
-    let atom = Catalog::at(dir.path()).pmu("cpu_atom").unwrap();
+    let (_dir, catalog) = machine();
+    let atom = catalog.pmu("cpu_atom").unwrap();
     assert_eq!(atom.cpus().unwrap(), &PmuCpus::Only(vec![16, 17]));
     assert_eq!(atom.role().unwrap(), PmuRole::Core);
 }
 
 #[test]
 fn a_name_can_stand_for_several_pmus() {
-    let dir = machine();
-    let catalog = Catalog::at(dir.path());
+    let (_dir, catalog) = machine();
     let names = |given: &str| -> Vec<String> {
         catalog
             .pmus_named(given)
@@ -112,8 +104,7 @@ fn a_name_can_stand_for_several_pmus() {
 
 #[test]
 fn each_failure_says_what_is_missing() {
-    let dir = machine();
-    let catalog = Catalog::at(dir.path());
+    let (_dir, catalog) = machine();
     assert_eq!(catalog.pmu("nope").unwrap_err(), CatalogError::NoSuchPmu { pmu: "nope".into() });
     assert!(matches!(catalog.pmu("../devices/cpu").unwrap_err(), CatalogError::NoSuchPmu { .. }));
     assert!(matches!(catalog.pmu("bad").unwrap_err(), CatalogError::Malformed { .. }));
@@ -131,8 +122,7 @@ fn each_failure_says_what_is_missing() {
 
 #[test]
 fn tracepoints_and_patterns() {
-    let dir = machine();
-    let catalog = Catalog::at(dir.path());
+    let (_dir, catalog) = machine();
     assert_eq!(catalog.tracepoint("sched", "sched_switch"), Ok(316));
     assert_eq!(catalog.tracepoint_systems().unwrap(), ["sched", "skb"]);
     assert_eq!(catalog.tracepoint_names("sched").unwrap(), ["sched_switch", "sched_wakeup"]);
@@ -145,16 +135,16 @@ fn tracepoints_and_patterns() {
 fn tracefs_under_debugfs_is_the_second_place() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("kernel/tracing")).unwrap();
-    write(dir.path(), "kernel/debug/tracing/events/a/b/id", "7\n");
+    put(dir.path(), "kernel/debug/tracing/events/a/b/id", "7\n");
     assert_eq!(Catalog::at(dir.path()).tracepoint("a", "b"), Ok(7));
 }
 
 #[test]
 fn unreadable_is_not_missing() {
-    let dir = machine();
+    let (dir, catalog) = machine();
     let tracing = dir.path().join("kernel/tracing");
     fs::set_permissions(&tracing, fs::Permissions::from_mode(0o000)).unwrap();
-    let answer = Catalog::at(dir.path()).tracepoint("sched", "sched_switch");
+    let answer = catalog.tracepoint("sched", "sched_switch");
     let as_root = fs::read_dir(&tracing).is_ok();
     fs::set_permissions(&tracing, fs::Permissions::from_mode(0o755)).unwrap();
     if as_root {
@@ -165,11 +155,10 @@ fn unreadable_is_not_missing() {
 
 #[test]
 fn nothing_is_read_before_it_is_asked_for() {
-    let dir = machine();
-    let catalog = Catalog::at(dir.path());
+    let (dir, catalog) = machine();
     // Files that appear after the catalog was made are seen: so none was read when it was made.
-    write(dir.path(), "bus/event_source/devices/late/type", "77\n");
-    write(dir.path(), "kernel/tracing/events/late/one/id", "78\n");
+    put(dir.path(), "bus/event_source/devices/late/type", "77\n");
+    put(dir.path(), "kernel/tracing/events/late/one/id", "78\n");
     assert_eq!(catalog.pmu("late").unwrap().kind(), 77);
     assert_eq!(catalog.tracepoint("late", "one"), Ok(78));
 }

@@ -20,9 +20,7 @@ impl Fake {
             table += &format!("41 31 0:38 / {root}/{escaped} rw shared:3 - {kind} {kind} {options}\n");
         }
         for (name, text) in files {
-            let path = folder.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+            pmux_testkit::put(folder.path(), name, text);
         }
         let path = folder.path().join("mountinfo");
         fs::write(&path, table).unwrap();

@@ -1,8 +1,5 @@
 //! Each case pairs a request with the error number that kernel 6.18 gave for it, where a machine could show it.
 
-use std::fs;
-use std::path::Path;
-
 use libc::{
     E2BIG, EACCES, EBADF, EBUSY, EINVAL, EMFILE, ENODEV, ENOENT, ENOMEM, ENOSPC, ENOSYS, EOPNOTSUPP, EOVERFLOW, EPERM,
     ESRCH,
@@ -61,12 +58,6 @@ fn bare() -> Facts {
     facts.machine = MachineKind::Unknown;
     facts.pmus.as_mut().unwrap().push(PmuFacts { max_precise: Some(3), ..pmu("cpu", 4) });
     facts
-}
-
-fn put_below(folder: &Path, name: &str, text: &str) {
-    let path = folder.join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
 }
 
 fn event(kind: u32, config: u64) -> Attr {
@@ -136,7 +127,7 @@ fn where_cgroups_carry_events_is_read_from_the_kernel() {
     let gather = |hierarchy: &str, mounts: &dyn Fn(&str) -> String, subtree: &str| {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().display().to_string();
-        let put = |name: &str, text: &str| put_below(folder.path(), name, text);
+        let put = |name: &str, text: &str| pmux_testkit::put(folder.path(), name, text);
         put("proc/self/mountinfo", &mounts(&top));
         put("proc/cgroups", &format!("#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t3\t9\t1\n{hierarchy}"));
         put("v2/cgroup.subtree_control", subtree);
@@ -392,7 +383,7 @@ fn every_number_has_an_answer() {
 #[test]
 fn facts_of_a_fabricated_machine() {
     let folder = tempfile::tempdir().unwrap();
-    let put = |name: &str, text: &str| put_below(folder.path(), name, text);
+    let put = |name: &str, text: &str| pmux_testkit::put(folder.path(), name, text);
     put("proc/sys/kernel/perf_event_paranoid", "3\n");
     put("proc/sys/kernel/osrelease", "5.10.0-28-amd64\n");
     put("proc/sys/kernel/nmi_watchdog", "1\n");

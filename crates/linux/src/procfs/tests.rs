@@ -1,19 +1,16 @@
 //! On fabricated trees, and on the tasks of this machine.
 
-use std::fs;
 use std::process::{Command, Stdio};
 
 use super::*;
-use pmux_testkit::{Killed, eventually};
+use pmux_testkit::{Killed, eventually, put};
 
 const LINE: &str = "42 (a) b (c) S 7 42 42 0 -1 4194560 11 12 13 14 15 16 17 -18 20 0 3 0 99 1000 10 0 0";
 
 fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Proc) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
-        let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        put(folder.path(), name, text);
     }
     let proc = Proc::at(folder.path());
     (folder, proc)

@@ -43,9 +43,7 @@ impl FakeTree {
     }
 
     fn put(&self, name: &str, text: &str) {
-        let path = self.folder.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        pmux_testkit::put(self.folder.path(), name, text);
     }
 
     fn set(&self, fake: Fake, children: &[i32]) {
