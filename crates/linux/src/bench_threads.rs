@@ -5,8 +5,8 @@
 //! **Invariant:** a thread here does nothing but what it was started for: no stack for signals, no name, no memory of
 //! its own.
 
-use crate::sys::{self, Errno, futex};
-use std::sync::Arc;
+pub use crate::sys::Thread as BenchThread;
+use crate::sys::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const CLOSED: u32 = 0;
@@ -45,23 +45,10 @@ impl StartGate {
     }
 }
 
-/// A thread. Dropping it waits until it has ended.
-pub struct BenchThread<F>(#[allow(dead_code, reason = "dropping it is what it is for")] sys::Thread<F>);
-
-impl<F: Fn() + Send + Sync + 'static> BenchThread<F> {
-    /// Starts a thread that calls `work` once. A panic in it ends the process.
-    ///
-    /// # Errors
-    /// `EAGAIN` where no more threads may be; whatever the kernel says where events that the thread inherits can't be
-    /// opened for it (`ENOSPC`: no debug register is left).
-    pub fn start(work: &Arc<F>) -> Result<Self, Errno> {
-        sys::Thread::start(work).map(Self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn threads_wait_at_the_gate() {

@@ -67,7 +67,7 @@ pub(crate) use socket::{
 };
 #[cfg(test)]
 pub(crate) use socket::{set_linger, socket_pair};
-pub(crate) use thread::Thread;
+pub use thread::Thread;
 
 /// The result of a call that answers -1 and sets `errno` when it fails.
 fn check(answer: libc::c_int) -> Result<libc::c_int, Errno> {

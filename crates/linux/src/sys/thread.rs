@@ -14,17 +14,19 @@ use std::sync::Arc;
 use super::Errno;
 
 /// A thread that runs a function once. Dropping it waits until the thread has ended.
-pub(crate) struct Thread<F> {
+pub struct Thread<F> {
     handle: libc::pthread_t,
     /// What it runs. Given back only when the thread has ended.
     work: ManuallyDrop<Arc<F>>,
 }
 
 impl<F: Fn() + Send + Sync + 'static> Thread<F> {
-    /// Starts a thread. A panic in it ends the process.
+    /// Starts a thread that calls `work` once. A panic in it ends the process.
     ///
-    /// Errors: `EAGAIN`, or what the kernel says where events that the thread would inherit can't be had.
-    pub(crate) fn start(work: &Arc<F>) -> Result<Self, Errno> {
+    /// # Errors
+    /// `EAGAIN` where no more threads may be; whatever the kernel says where events that the thread inherits can't be
+    /// opened for it (`ENOSPC`: no debug register is left).
+    pub fn start(work: &Arc<F>) -> Result<Self, Errno> {
         let work = Arc::clone(work);
         let argument = Arc::as_ptr(&work).cast_mut().cast::<c_void>();
         let mut handle = MaybeUninit::uninit();
