@@ -96,20 +96,11 @@ impl Order {
 }
 
 fn touching(word: u64) -> Option<Touching> {
-    Some(match word {
-        0 => Touching::Read,
-        1 => Touching::Write,
-        2 => Touching::Execute,
-        _ => return None,
-    })
+    [Touching::Read, Touching::Write, Touching::Execute].get(usize::try_from(word).ok()?).copied()
 }
 
 fn child_kind(word: u64) -> Option<ChildKind> {
-    Some(match word {
-        0 => ChildKind::Process,
-        1 => ChildKind::Thread,
-        _ => return None,
-    })
+    [ChildKind::Process, ChildKind::Thread].get(usize::try_from(word).ok()?).copied()
 }
 
 /// What a worker says when it is there, and after each order.
