@@ -203,10 +203,8 @@ impl Pmu {
         let terms = parse_terms(&text).ok_or_else(|| CatalogError::malformed(&path, &text))?;
 
         let beside = |suffix: &str| dir.join(format!("{name}{suffix}"));
-        let scale = match files::read(&beside(".scale"))? {
-            Some(text) => Some(parse_scale(&text).ok_or_else(|| CatalogError::malformed(&beside(".scale"), &text))?),
-            None => None,
-        };
+        let scaled = |text: String| parse_scale(&text).ok_or_else(|| CatalogError::malformed(&beside(".scale"), &text));
+        let scale = files::read(&beside(".scale"))?.map(scaled).transpose()?;
         let unit = files::read(&beside(".unit"))?.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let is_set =
             |suffix: &str| Ok::<_, CatalogError>(files::read(&beside(suffix))?.is_some_and(|t| t.trim() != "0"));
