@@ -47,9 +47,6 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// Opens what an option names, if there is one.
-    ///
-    /// # Errors
-    /// A text for the user and the exit status.
     pub(crate) fn open(place: Option<&ControlPlace>) -> Result<Option<Self>, Failure> {
         let Some(place) = place else { return Ok(None) };
         let commands = open(&place.commands)?;

@@ -6,9 +6,6 @@ use crate::options::filters::EventFilters;
 use pmux::{Error, EventList, Session};
 
 /// Events as they were typed, with their filters.
-///
-/// # Errors
-/// A text for the user.
 pub(crate) fn parse(session: &Session, texts: &[String], filters: &EventFilters) -> Result<EventList, String> {
     let parsed = |count: usize| EventList::parse(texts.get(..count).unwrap_or(texts), session.catalog());
     let sentence = |error: pmux::event::TextError| Error::Parse(error).to_string();

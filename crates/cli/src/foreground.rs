@@ -21,9 +21,6 @@ pub(crate) fn end_by_signals() -> std::io::Result<()> {
 }
 
 /// What waits for all that a command measures, and for the signals that end it. Those that come between two waits are not lost.
-///
-/// # Errors
-/// A text for the user and the exit status.
 pub(crate) fn waiter() -> Result<Waiter, Failure> {
     Waiter::with_signals().map_err(|errno| failed(format!("can't receive signals: {errno}")))
 }

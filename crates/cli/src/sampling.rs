@@ -43,9 +43,6 @@ pub(crate) fn target<'c>(
 }
 
 /// Opens the events, through the service or here; whether it is through the service.
-///
-/// # Errors
-/// Those of the library.
 pub(crate) fn open_recorder(
     session: &Session,
     shared: SharedChoice,

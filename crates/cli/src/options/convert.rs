@@ -75,9 +75,6 @@ impl ConvertOptions {
     }
 
     /// Checks what clap can't.
-    ///
-    /// # Errors
-    /// A sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.format().is_none() {
             return Err(format!("say what to make with --format: {}", names()));

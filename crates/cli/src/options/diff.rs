@@ -43,9 +43,6 @@ pub(crate) struct DiffOptions {
 
 impl DiffOptions {
     /// The recordings of both sides.
-    ///
-    /// # Errors
-    /// A sentence.
     pub(crate) fn sides(&self) -> Result<(Vec<PathBuf>, Vec<PathBuf>), String> {
         let before: Vec<_> = self.input.iter().chain(&self.before).cloned().collect();
         match (before.as_slice(), self.after.as_slice()) {

@@ -16,9 +16,6 @@ pub(crate) struct EventFilters(pub(crate) Vec<(usize, String)>);
 
 impl EventFilters {
     /// Checks what clap can't.
-    ///
-    /// # Errors
-    /// A sentence.
     pub(super) fn check(&self) -> Result<(), String> {
         match self.0.iter().find(|(before, text)| *before == 0 || text.trim().is_empty()) {
             Some((0, text)) => Err(format!("--filter '{text}' is for the -e before it, and there is none")),

@@ -224,9 +224,6 @@ impl FlightOptions {
     }
 
     /// Checks what clap cannot.
-    ///
-    /// # Errors
-    /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.ask.is_some() {
             return Ok(());

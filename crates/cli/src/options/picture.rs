@@ -119,9 +119,6 @@ fn cpus(text: &str) -> Result<RangeInclusive<u32>, String> {
 
 impl PartOptions {
     /// Checks what clap can't.
-    ///
-    /// # Errors
-    /// A sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
         let is_empty = self.to_ns.is_some_and(|to| self.from_ns.unwrap_or(0) >= to);
         refuse_first(&[(is_empty, "--to must be later than --from")])

@@ -53,9 +53,6 @@ pub(crate) struct PlanOptions {
 
 impl PlanOptions {
     /// Checks what clap cannot.
-    ///
-    /// # Errors
-    /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         let text = "give the events with -e, such as -e cycles,instructions. `pmux list` shows which there are on this \
                     machine, `pmux explain EVENT` shows which PMU counts it";

@@ -124,9 +124,6 @@ fn switch(text: &str) -> Result<SwitchWhen, String> {
 
 impl RecordOptions {
     /// Checks what clap cannot.
-    ///
-    /// # Errors
-    /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         self.sampling.check()?;
         self.shared.check()?;

@@ -118,9 +118,6 @@ pub(super) fn call_graph(text: &str) -> Result<CallGraph, String> {
 
 impl Sampling {
     /// The command, tasks or CPUs to record.
-    ///
-    /// # Errors
-    /// A sentence for the user.
     pub(crate) fn target_spec(&self) -> Result<TargetSpec, String> {
         let Self { pid, tid, all_cpus, cpu, command, cgroups, .. } = self;
         // A control group is recorded on CPUs.
@@ -136,9 +133,6 @@ impl Sampling {
     }
 
     /// Checks what clap cannot.
-    ///
-    /// # Errors
-    /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         self.filters.check()?;
         let cpus = matches!(self.target_spec()?, TargetSpec::Cpus(_));

@@ -28,9 +28,6 @@ impl SharedOptions {
     }
 
     /// Checks what clap can't.
-    ///
-    /// # Errors
-    /// A sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
         let has_none = self.socket.is_some() && self.shared == Some(SharedWhen::Never);
         refuse_first(&[(has_none, "--socket names a service, and --shared=never uses none")])

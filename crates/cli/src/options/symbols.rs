@@ -31,9 +31,6 @@ pub(crate) struct SymbolOptions {
 
 impl SymbolOptions {
     /// The same for the library. `urls` is what DEBUGINFOD_URLS says.
-    ///
-    /// # Errors
-    /// A sentence for the user.
     pub(crate) fn sources(&self, urls: Option<&OsStr>) -> Result<Sources, String> {
         let Self { symfs, vmlinux, debuginfod, no_cache } = self;
         if let Some(folder) = symfs.as_ref().filter(|folder| !folder.is_dir()) {

@@ -62,9 +62,6 @@ pub(crate) fn id(text: &str) -> Result<i32, String> {
 
 /// Reads a list of CPUs (`0-3,6`) far enough to tell a typing mistake; it stays text,
 /// because it is also the title of the report.
-///
-/// # Errors
-/// A sentence for the user.
 pub(crate) fn cpus(text: &str) -> Result<String, String> {
     let wrong = || "expected CPUs and ranges, such as 0-3,6".to_owned();
     for part in text.split(',') {

@@ -140,9 +140,6 @@ impl TopOptions {
     }
 
     /// Checks what clap cannot.
-    ///
-    /// # Errors
-    /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         self.sampling().check()?;
         self.shared.check()

@@ -151,18 +151,12 @@ fn condition(text: &str) -> Result<Condition, String> {
 
 impl WatchOptions {
     /// The command, tasks or CPUs to watch.
-    ///
-    /// # Errors
-    /// A sentence for the user.
     pub(crate) fn target_spec(&self) -> Result<TargetSpec, String> {
         let Self { pid, tid, all_cpus, cpu, command, .. } = self;
         target::target_spec((pid, tid), (*all_cpus, cpu.as_ref()), command, ("watch", " behind `--`"))
     }
 
     /// Checks what clap cannot.
-    ///
-    /// # Errors
-    /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         self.shared.check()?;
         let cpus = matches!(self.target_spec()?, TargetSpec::Cpus(_));

@@ -39,9 +39,6 @@ pub(super) struct TriedCounters {
 
 impl Here {
     /// Opens this machine.
-    ///
-    /// # Errors
-    /// A text for the user.
     pub(super) fn new() -> Result<Self, String> {
         Session::new().map(|session| Self { session }).map_err(|error| error_message(&error))
     }

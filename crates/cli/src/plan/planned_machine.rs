@@ -34,9 +34,6 @@ impl PlannedMachine {
     }
 
     /// The machine that the options name, if they name one.
-    ///
-    /// # Errors
-    /// A text for the user.
     pub(super) fn named(options: &PlanOptions) -> Result<Option<Self>, String> {
         let cpus = |profile: Option<&str>| match (options.cpus, profile) {
             (Some(cpus), _) => Ok(cpus),

@@ -45,9 +45,6 @@ impl Files {
     }
 
     /// Opens the first file, or the next one.
-    ///
-    /// # Errors
-    /// A sentence for the user.
     pub(super) fn open(&mut self) -> Result<File, String> {
         self.begun = Instant::now();
         if self.is_stdout() {

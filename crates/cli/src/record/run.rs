@@ -109,9 +109,6 @@ impl<'a> RecordRun<'a> {
     }
 
     /// Records to the end, and returns the exit status.
-    ///
-    /// # Errors
-    /// A text for the user and the exit status.
     pub(super) fn run(mut self) -> Result<u8, Failure> {
         let typed = &self.options.sampling;
         let events = sampling::events(typed, self.session)?;

@@ -101,9 +101,6 @@ impl Ran {
 }
 
 /// Reads a recording, and prints the path.
-///
-/// # Errors
-/// A text for the user and the exit status.
 pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Failure> {
     let SampleFilter { from_ns, to_ns, pids, tids, max_stack, .. } = options.part.wanted();
     let others =

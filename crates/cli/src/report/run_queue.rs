@@ -29,9 +29,6 @@ use std::io::{self, Write};
 const BAR: u64 = 40;
 
 /// Reads a recording, and prints the tables.
-///
-/// # Errors
-/// A text for the user and the exit status.
 pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Failure> {
     let mut queue = RunQueue::new(options.part.wanted());
     let (profile, mut notes) =

@@ -230,9 +230,6 @@ pub(super) fn in_order<K: Ord>(sums: impl IntoIterator<Item = (K, WaitSum)>) -> 
 }
 
 /// Reads a recording of waits; and what is wrong with it. `what` waits are samples of `event`, if the recording has some.
-///
-/// # Errors
-/// A text for the user and the exit status.
 pub(super) fn read<S: Sink>(
     opened: OpenedInput,
     options: &ReportOptions,
@@ -253,9 +250,6 @@ pub(super) fn read<S: Sink>(
 }
 
 /// Reads a recording, and prints the table.
-///
-/// # Errors
-/// A text for the user and the exit status.
 pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Failure> {
     let table = if options.locks { WaitTable::Locks } else { WaitTable::Wakers };
     let mut links = WaitLinks::new(options.part.wanted());
@@ -281,9 +275,6 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
 }
 
 /// Prints a report to standard output: for people, and the notes behind it; or as an object, with what was lost and the notes in it.
-///
-/// # Errors
-/// A text for the user and the exit status.
 pub(super) fn printed(
     options: &ReportOptions,
     profile: &Profile,

@@ -34,9 +34,6 @@ pub(super) struct Explained {
 
 impl Explained {
     /// With the name of the container for which it is, if that is it.
-    ///
-    /// # Errors
-    /// A text for the user.
     pub(super) fn open(options: &RunOptions, container: Option<&str>) -> Result<Self, String> {
         let name = container.map(|name| format!("container {}: ", visible(name))).unwrap_or_default();
         let (out, prefix): (Box<dyn Write + Send>, _) = match &options.output {

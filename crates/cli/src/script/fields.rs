@@ -98,9 +98,6 @@ impl FieldSelection {
     const USUAL: Self = Self::Changed { with: Fields(0), without: Fields(0) };
 
     /// Reads what was typed.
-    ///
-    /// # Errors
-    /// A text for the user.
     pub(super) fn parse(text: Option<&str>) -> Result<Self, String> {
         let Some(text) = text else { return Ok(Self::USUAL) };
         let named = |word: &str| {

@@ -150,9 +150,6 @@ impl Live {
 
     /// Reads for the last time: a report of the whole, or of what came after the last interval; and one of the whole after intervals,
     /// where that was asked for.
-    ///
-    /// # Errors
-    /// A text for the user and the exit status.
     pub(crate) fn end(&mut self, run: &StatRun<'_>) -> Result<(Option<StatReport>, Option<StatReport>), Failure> {
         let command = run.plan.target == TargetSpec::Command;
         let tree = if run.options.tree { self.counters[0].tree().map_err(|error| failure(&error))? } else { None };

@@ -41,9 +41,6 @@ pub(crate) enum State {
 
 impl StatOutput {
     /// Opens the place that the options name.
-    ///
-    /// # Errors
-    /// A text for the user.
     pub(crate) fn open(options: &StatOptions) -> Result<Self, String> {
         let (file, name) = match (&options.output, options.log_fd) {
             (Some(path), _) => {

@@ -86,9 +86,6 @@ impl Plan {
     }
 
     /// The target of a part. `per_thread`: each thread is a row; `held` is the command, where there is one.
-    ///
-    /// # Errors
-    /// A text for the user and the exit status.
     pub(crate) fn target<'c>(
         &self,
         part: &PlanPart,
@@ -104,9 +101,6 @@ impl Plan {
 }
 
 /// The CPUs of `-a` and `-C`.
-///
-/// # Errors
-/// A text for the user.
 pub(crate) fn cpu_choice(list: Option<&str>) -> Result<CpuChoice, String> {
     match list {
         None => Ok(CpuChoice::All),

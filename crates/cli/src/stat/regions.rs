@@ -15,9 +15,6 @@ use pmux::{MOST_EVENTS_OF_REGIONS, Reading, RegionCounts, RegionTable, Regions};
 const NAMES_LISTED: usize = 3;
 
 /// The table that a command's regions are counted in, where that is asked for.
-///
-/// # Errors
-/// A text for the user and the exit status.
 pub(super) fn table(run: &StatRun<'_>) -> Result<Option<RegionTable>, Failure> {
     if !run.options.regions {
         return Ok(None);

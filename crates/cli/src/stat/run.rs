@@ -65,9 +65,6 @@ pub(crate) struct StatRun<'a> {
 
 impl StatRun<'_> {
     /// Measures once; `output` gets the intervals.
-    ///
-    /// # Errors
-    /// A text for the user and the exit status.
     pub(crate) fn measure(&self, waiter: &mut Waiter, output: &mut StatOutput) -> Result<Outcome, Failure> {
         self.check_alive()?;
         let words = &self.options.command;

@@ -47,9 +47,6 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Opens the events, and lets samples come. The facts are what is known from the beginning.
-    ///
-    /// # Errors
-    /// A text for the user and the exit status.
     pub(super) fn begin(options: &TopOptions, keeping: Keeping) -> Result<(Self, Facts), Failure> {
         let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
         let typed = options.sampling();

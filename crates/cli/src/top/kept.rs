@@ -255,9 +255,6 @@ pub(super) struct Recording {
 
 impl Recording {
     /// Writes it into a new file of a folder, and answers which.
-    ///
-    /// # Errors
-    /// What the system says.
     pub(super) fn save(&self, folder: &Path, now: SystemTime) -> io::Result<PathBuf> {
         let (path, mut file) = create(folder, now)?;
         if let Err(error) = file.write_all(&self.bytes) {

@@ -42,9 +42,6 @@ pub(super) struct WatchOutput {
 
 impl WatchOutput {
     /// Opens the place that the options name.
-    ///
-    /// # Errors
-    /// A text for the user.
     pub(super) fn open(options: &WatchOptions) -> Result<Self, String> {
         let sink = match &options.output {
             None => WatchSink::Stderr,

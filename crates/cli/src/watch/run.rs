@@ -98,9 +98,6 @@ impl<'a> WatchRun<'a> {
     }
 
     /// Watches to the end, and returns the exit status.
-    ///
-    /// # Errors
-    /// A text for the user and the exit status.
     pub(super) fn run(mut self) -> Result<u8, Failure> {
         let result = self.begin().and_then(|()| self.wait());
         match result {

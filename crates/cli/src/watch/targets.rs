@@ -23,9 +23,6 @@ pub(super) struct TargetArg {
 }
 
 /// Takes the targets apart.
-///
-/// # Errors
-/// A text for the user.
 pub(super) fn parse(texts: &[String]) -> Result<Vec<TargetArg>, String> {
     let target = |text: &String| {
         let wanted = text.parse::<AddressSpec>().map_err(|error| error.to_string())?;
@@ -57,9 +54,6 @@ pub(super) enum Missing {
 }
 
 /// Looks for those of the targets that `wants` names.
-///
-/// # Errors
-/// A text for the user.
 pub(super) fn find(
     targets: &mut [TargetArg],
     wants: impl Fn(usize) -> bool,

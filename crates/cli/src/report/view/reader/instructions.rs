@@ -20,9 +20,6 @@ pub(super) struct Instruction {
 }
 
 /// The instructions of a function, in order.
-///
-/// # Errors
-/// Why there are none, in a sentence.
 pub(super) fn of(profile: &Profile, symbols: &mut Symbols, id: FunctionId) -> Result<Vec<Instruction>, String> {
     let range = symbols.code_range(profile, id).ok_or(
         "instructions are shown of functions that a program or library has in its symbol table, and whose file is here",

@@ -229,9 +229,6 @@ impl Gathered {
 }
 
 /// The lines of a source file.
-///
-/// # Errors
-/// Why there are none, in a sentence.
 fn read(path: &Path, source: &mut Source) -> Result<Vec<String>, String> {
     let shown = visible(&path.display().to_string());
     let found = locate(path).ok_or_else(|| format!("the source file {shown} is not here: lines have numbers only"))?;
