@@ -45,7 +45,6 @@ pub(crate) fn shifted(text: &str, columns: usize) -> String {
     rest.map_or_else(String::new, |(at, _)| format!("…{}", text[at..].chars().skip(1).collect::<String>()))
 }
 
-/// A text in lines of at most so many columns.
 pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(10);
     let mut lines = Vec::new();

@@ -14,12 +14,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, IsTerminal as _, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 
-/// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ControlCommand {
-    /// Let the events count.
     Enable,
-    /// Let them count no more.
     Disable,
     /// Go on in another file.
     Snapshot,
@@ -34,7 +31,6 @@ const LINE_MOST: usize = 80;
 /// As a number of Linux.
 const O_NONBLOCK: i32 = 0o4000;
 
-/// Where commands come from and answers go.
 #[derive(Debug)]
 pub(crate) struct Channel {
     commands: File,

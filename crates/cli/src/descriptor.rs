@@ -6,14 +6,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Why something can't be opened.
 #[derive(Debug)]
 pub(crate) enum OpenFailure {
     /// There is nothing of that name or number.
     Missing,
     /// It is a socket: that can be inherited, but not opened by its name.
     Socket,
-    /// The kernel's reason.
     Other(io::Error),
 }
 

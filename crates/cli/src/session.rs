@@ -28,7 +28,6 @@ pub(crate) fn is_socket(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|it| it.file_type().is_socket())
 }
 
-/// The socket that the environment names.
 pub(crate) fn socket_of_environment() -> Option<PathBuf> {
     std::env::var_os("PMUX_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from)
 }

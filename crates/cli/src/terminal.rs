@@ -18,7 +18,6 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::thread;
 
-/// Where the view is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TerminalDevice {
     StandardOutput,
@@ -125,7 +124,6 @@ impl Drop for Screen {
     }
 }
 
-/// Columns and lines of the terminal.
 pub(crate) fn columns_and_lines() -> (u16, u16) {
     size().unwrap_or((80, 24))
 }

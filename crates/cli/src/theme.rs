@@ -11,14 +11,12 @@ use ratatui::text::{Line, Span};
 const HOT: f64 = 5.0;
 const WARM: f64 = 0.5;
 
-/// How things look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Theme {
     pub(crate) colours: Colours,
 }
 
 impl Theme {
-    /// That of a view on a terminal.
     pub(crate) fn on_terminal(choice: ColorChoice) -> Self {
         let no_color = std::env::var_os("NO_COLOR");
         let place = Destination::Terminal(None);
@@ -70,7 +68,6 @@ impl Theme {
         Style::reset().add_modifier(Modifier::REVERSED)
     }
 
-    /// Of a share in per cent.
     pub(crate) fn share(self, percent: f64) -> Style {
         match percent {
             HOT.. => self.coloured(Color::Red).add_modifier(Modifier::BOLD),

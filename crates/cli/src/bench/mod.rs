@@ -19,7 +19,6 @@ use std::time::Duration;
 /// How long a baseline may take where nothing is said.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `pmux bench` and returns the exit status.
 pub(crate) fn bench(options: &BenchOptions) -> u8 {
     let Collection::Breakpoint(breakpoint) = &options.collection;
     let report = match &breakpoint.benchmark {

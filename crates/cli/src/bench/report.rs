@@ -16,9 +16,7 @@ pub(super) enum BenchReport {
     Switching { load: EnableLoad, cost: Cost },
 }
 
-/// On what the load of threads was measured.
 pub(super) enum MeasuredOn {
-    /// This kernel.
     Kernel(Cost),
     /// The ledger of a machine with so many CPUs; and the list, where it was to be compared with that.
     Ledger { cpus: u32, found: BooksCost, list: Option<Beside> },
@@ -56,7 +54,6 @@ fn both(out: &mut String, cost: Cost) {
 }
 
 impl BenchReport {
-    /// The text for people.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         match self {
@@ -89,7 +86,6 @@ impl BenchReport {
         out
     }
 
-    /// The object for programs.
     pub(super) fn json(&self) -> String {
         let (mut object, cost) = match self {
             Self::Threads { load, measured } => {

@@ -20,7 +20,6 @@ use crate::picture::output::{self, Kind, Packing};
 use crate::picture::{self, Weighing};
 use pmux::profile::{Apart, LookupDetail, NotedKind, Profile};
 
-/// Runs `pmux convert` and returns the exit status.
 pub(crate) fn convert(options: &ConvertOptions) -> u8 {
     ended(run(options).map(|()| exit_status::SUCCESS))
 }
@@ -37,7 +36,6 @@ fn file_name(format: Format) -> &'static str {
     }
 }
 
-/// What a file of a format is.
 fn kind(format: Format) -> Kind {
     let (name, begins, mark, opens) = match format {
         Format::Firefox => (

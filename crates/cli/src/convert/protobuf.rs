@@ -42,7 +42,6 @@ impl Message {
         self.optional(field, (value != 0).then_some(value))
     }
 
-    /// A number that may be less than 0.
     pub(super) fn signed(self, field: u32, value: impl Into<i64>) -> Self {
         self.number(field, value.into().cast_unsigned())
     }
@@ -59,12 +58,10 @@ impl Message {
         if bytes.is_empty() { self } else { self.item(field, bytes) }
     }
 
-    /// A message in the message.
     pub(super) fn message(self, field: u32, message: &Self) -> Self {
         self.item(field, &message.0)
     }
 
-    /// A list of numbers, packed.
     pub(super) fn packed(self, field: u32, values: impl IntoIterator<Item = u64>) -> Self {
         let mut packed = Vec::new();
         values.into_iter().for_each(|value| push_varint(&mut packed, value));

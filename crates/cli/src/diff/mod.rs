@@ -23,7 +23,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// Runs `pmux diff` and returns the exit status.
 pub(crate) fn diff(options: &DiffOptions) -> u8 {
     match run(options) {
         Ok(text) if options.json => print(&text),
@@ -67,7 +66,6 @@ fn read(options: &DiffOptions, paths: &[PathBuf]) -> Result<Vec<Shares>, Failure
     Ok(all)
 }
 
-/// One event, compared.
 struct Compared {
     event: String,
     samples: (u64, u64),

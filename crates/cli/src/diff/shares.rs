@@ -54,7 +54,6 @@ pub(super) struct EventShares {
 }
 
 impl EventShares {
-    /// The share of a function, with its uncertainty.
     pub(super) fn share(&self, function: &Name) -> Quantity {
         let own = self.functions.get(function).copied().unwrap_or_default();
         let all = self.all;
@@ -69,7 +68,6 @@ impl EventShares {
         Quantity { value: share, variance: Some(variance) }
     }
 
-    /// All functions that were met.
     pub(super) fn functions(&self) -> impl Iterator<Item = &Name> {
         self.functions.keys()
     }
@@ -79,19 +77,15 @@ impl EventShares {
         Quantity { value: self.all.weight, variance: None }
     }
 
-    /// How many samples there are.
     pub(super) fn samples(&self) -> u64 {
         self.all.samples
     }
 }
 
-/// A recording.
 pub(super) struct Shares {
     /// By the name of the event.
     pub(super) events: BTreeMap<String, EventShares>,
-    /// What should be known of it.
     pub(super) remarks: Vec<String>,
-    /// Why no sample is left, where none is.
     pub(super) why_empty: Option<String>,
 }
 

@@ -44,7 +44,6 @@ impl Side {
     }
 }
 
-/// A difference.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Change {
     pub(super) before: f64,

@@ -6,7 +6,6 @@ use crate::picture::folded::{Marks, frame_text};
 use inferno::flamegraph::color::{Color, PaletteMap};
 use pmux::profile::{CodeKind, Inlining, SourceLines, WaitKind};
 
-/// The colours of all places.
 pub(super) fn of(places: &SourceLines) -> PaletteMap {
     let mut map = PaletteMap::default();
     for place in places.all() {
@@ -33,7 +32,6 @@ pub(super) fn of(places: &SourceLines) -> PaletteMap {
     map
 }
 
-/// The colour of what was waited for.
 pub(crate) const fn of_wait(kind: WaitKind) -> (u8, u8, u8) {
     match kind {
         WaitKind::RunQueue => (200, 120, 200),

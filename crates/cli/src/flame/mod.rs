@@ -30,7 +30,6 @@ const KIND: Kind = Kind {
     opens: "Open it in a web browser: a click on a function shows it alone, Ctrl-F searches",
 };
 
-/// Runs `pmux flame` and returns the exit status.
 pub(crate) fn flame(options: &FlameOptions) -> u8 {
     ended(run(options).map(|()| exit_status::SUCCESS))
 }
@@ -136,7 +135,6 @@ fn event_of(drawn: &Drawn<Tally>) -> usize {
     drawn.events().first().copied().unwrap_or(0)
 }
 
-/// What a weight is.
 fn weight_name(event: &EventInfo) -> String {
     match unit(event) {
         Unit::Nanoseconds => "ns".to_owned(),

@@ -23,7 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a snapshot may take, where no option says it.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A recorder that has a socket.
 struct FoundRecorder {
     id: RecorderId,
     socket: PathBuf,
@@ -33,7 +32,6 @@ struct FoundRecorder {
     status: Result<Value, AskError>,
 }
 
-/// Asks, and returns the exit status.
 pub(super) fn carry_out(ask: &FlightAsk) -> Result<u8, Failure> {
     match ask {
         FlightAsk::Dump(options) => dump(options),

@@ -52,7 +52,6 @@ pub(super) fn progress(status: &Value) -> String {
     line
 }
 
-/// One recorder in a line.
 pub(crate) fn in_a_line(status: &Value) -> String {
     let snapshots = plural(count(&status["snapshots"]), "snapshot");
     format!("{}, {snapshots}, into {}", kept(status), text(&status["directory"]))

@@ -128,7 +128,6 @@ impl Manifest {
         if self.file.is_empty() { text } else { format!("{}: {text}", visible(&self.file)) }
     }
 
-    /// For programs.
     pub(crate) fn json(&self) -> Value {
         let moments = |moments: &[Mark]| {
             moments.iter().map(|moment| json!({ "at_ns": moment.at_ns, "what": moment.what })).collect::<Vec<_>>()

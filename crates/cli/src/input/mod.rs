@@ -15,10 +15,8 @@ use pmux::profile::{Input, Sources};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// A recording to read.
 pub(crate) struct OpenedInput {
     pub(crate) input: Input,
-    /// What to call it.
     pub(crate) name: String,
     /// What its flight recorder tells of its parts, in the order of time.
     pub(crate) manifests: Vec<Manifest>,

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 /// A line is drawn as often as this.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The line that tells it.
 struct ProgressLine {
     last: Instant,
     is_drawn: bool,

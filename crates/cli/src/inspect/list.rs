@@ -13,7 +13,6 @@ use pmux::event::list::{EventKind, Filter, Listed, Listing, NameForm, list as li
 use pmux::{Event, Probe, Session};
 use std::fmt::Write as _;
 
-/// Whether an event opens.
 #[derive(Clone)]
 enum Openness {
     Opens,
@@ -35,7 +34,6 @@ impl Openness {
     }
 }
 
-/// Runs `pmux list` and returns the exit status.
 pub(crate) fn list(options: &ListOptions) -> u8 {
     let session = match Session::new() {
         Ok(session) => session,

@@ -14,12 +14,10 @@ use crate::stderr::report_error;
 use pmux_ui::text::in_locale;
 use std::io::{self, Write};
 
-/// Runs `pmux completions` and returns the exit status.
 pub(crate) fn completions(options: &CompletionsOptions) -> u8 {
     print(&generate::completions(options.shell))
 }
 
-/// Runs `pmux man` and returns the exit status.
 pub(crate) fn manual(options: &ManOptions) -> u8 {
     match generate::write_manual(&options.directory) {
         Ok(paths) => print(&paths.iter().map(|path| format!("{}\n", path.display())).collect::<String>()),

@@ -16,7 +16,6 @@ pub(crate) enum Marks {
     Hidden,
 }
 
-/// The name of a place.
 pub(crate) fn frame_text(place: &SourceLine, marks: Marks) -> String {
     let mut text = visible(&place.function).replace(';', ":");
     if marks == Marks::Shown {

@@ -39,7 +39,6 @@ pub(crate) enum Packing {
     ByName,
 }
 
-/// Where to write.
 pub(crate) struct Place {
     path: PathBuf,
     json: bool,

@@ -22,10 +22,8 @@ impl Signs {
     }
 }
 
-/// A chart.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Chart {
-    /// How many turns it shows.
     pub(super) turns: usize,
     /// How many turns there are until it begins again, what comes before the repetition included.
     pub(super) all: usize,

@@ -7,7 +7,6 @@ use crate::stderr::visible;
 use pmux_plan::{Capacity, EventFit, Plan, Scope};
 use serde_json::{Value, json};
 
-/// As one object.
 pub(super) fn json(planned: &Planned) -> String {
     let Planned { target, plan, .. } = planned;
     let object = json!({
@@ -32,7 +31,6 @@ pub(super) fn json(planned: &Planned) -> String {
     format!("{object:#}\n")
 }
 
-/// How many events there is room for.
 fn capacity(capacity: &Capacity) -> Value {
     match capacity {
         Capacity::Counters { general, fixed } => {

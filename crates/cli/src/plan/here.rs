@@ -22,7 +22,6 @@ const NO_SPACE: i32 = 28;
 const GENERIC: &str = "cycles,instructions,branches,branch-misses,cache-references,cache-misses,bus-cycles,ref-cycles,\
                        stalled-cycles-frontend,stalled-cycles-backend";
 
-/// This machine.
 pub(super) struct Here {
     session: Session,
 }

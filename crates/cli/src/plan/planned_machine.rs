@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 /// The profile that has as many CPUs as the machine that it describes.
 const LAB: &str = "lab";
 
-/// A machine to plan for.
 #[derive(Debug)]
 pub(super) struct PlannedMachine {
     pub(super) machine: Description,
@@ -23,12 +22,10 @@ pub(super) struct PlannedMachine {
     pub(super) title: String,
     /// The profile that it is made from, if one was named.
     pub(super) profile: Option<String>,
-    /// Whether it is the machine that this runs on.
     pub(super) is_here: bool,
 }
 
 impl PlannedMachine {
-    /// What it is, for programs.
     pub(super) fn json(&self) -> Value {
         json!({ "this_machine": self.is_here, "profile": self.profile, "title": self.title, "cpus": self.machine.cpus })
     }

@@ -15,7 +15,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 const USUAL: &str = "perf.data";
 
-/// The files of one recording.
 pub(super) struct Files {
     base: PathBuf,
     switch: Option<SwitchWhen>,
@@ -39,7 +38,6 @@ impl Files {
         }
     }
 
-    /// Whether it is standard output.
     pub(super) fn is_stdout(&self) -> bool {
         self.base.as_os_str() == "-"
     }
@@ -90,12 +88,10 @@ impl Files {
         }
     }
 
-    /// The file that is written.
     pub(super) fn current(&self) -> &Path {
         &self.current
     }
 
-    /// How many files there are.
     pub(super) fn count(&self) -> usize {
         self.finished.len()
     }

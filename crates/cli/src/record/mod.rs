@@ -14,7 +14,6 @@ pub(crate) use files::timestamp;
 use crate::failure::{ended, failure};
 use crate::options::record::RecordOptions;
 
-/// Runs `pmux record` and returns the exit status.
 pub(crate) fn record(options: &RecordOptions) -> u8 {
     let session = crate::session::open(&options.shared, Some(pmux::SharedChoice::Never));
     let recorded =

@@ -33,7 +33,6 @@ const MOST_LONGEST: usize = 20;
 const UNKNOWN: &str = "[unknown]";
 const MANY: u64 = 20;
 
-/// What a thread did.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Doing {
     thread: NamedThread,

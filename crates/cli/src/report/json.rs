@@ -19,7 +19,6 @@ use pmux::profile::{BrokenChains, Call, Inlining, Losses, Row, SortKey, Spot, Tr
 use serde_json::{Value as Json, json};
 use std::io::{self, Write};
 
-/// Prints the object.
 pub(super) fn print(view: &View<'_>, broken: &BrokenChains, out: &mut dyn Write) -> io::Result<()> {
     let about = &view.profile.about;
     let events: Vec<Json> = view.events().map(|event| event_of(view, event)).collect();
@@ -38,7 +37,6 @@ pub(super) fn print(view: &View<'_>, broken: &BrokenChains, out: &mut dyn Write)
     writeln!(out, "{object}")
 }
 
-/// What is missing.
 pub(crate) fn losses(losses: &Losses) -> Json {
     json!({
         "records": losses.lost,

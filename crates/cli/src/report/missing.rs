@@ -35,7 +35,6 @@ pub(crate) fn broken_chains(profile: &Profile, found: &BrokenChains) -> Option<S
     ))
 }
 
-/// The same for programs.
 pub(crate) fn broken_chains_json(profile: &Profile, found: &BrokenChains) -> Value {
     let BrokenChains { broken, chains, modules } = found;
     let path = |module| profile.names.get(profile.modules.get(module).path);

@@ -38,7 +38,6 @@ enum Children {
     Apart,
 }
 
-/// A column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Column {
     /// A number, of each event.
@@ -72,7 +71,6 @@ struct View<'a> {
     /// Whether each event has its latency before it, in a group.
     is_latency: bool,
     least_percent: f64,
-    /// What the flight recorder tells.
     manifests: &'a [Manifest],
 }
 
@@ -104,7 +102,6 @@ impl View<'_> {
     }
 }
 
-/// The share of a whole, in per cent.
 fn percent(part: Weight, whole: Weight) -> f64 {
     share(part.period, whole.period)
 }
@@ -168,7 +165,6 @@ fn columns(options: &ReportOptions, keys: &[SortKey], children: Children) -> Vec
     columns
 }
 
-/// Runs `pmux report` and returns the exit status.
 pub(crate) fn report(options: &ReportOptions) -> u8 {
     ended(run(options).map(|()| SUCCESS))
 }

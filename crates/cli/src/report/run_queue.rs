@@ -173,7 +173,6 @@ pub(super) fn thread_name(profile: &Profile, thread: NamedThread) -> String {
     if pid == tid { format!("{comm}/{tid}") } else { format!("{comm}/{pid}/{tid}") }
 }
 
-/// The same for programs.
 pub(super) fn json_of_thread(profile: &Profile, thread: NamedThread) -> Json {
     let (comm, pid, tid) = numbers(profile, thread);
     json!({ "comm": comm, "pid": pid, "tid": tid })

@@ -132,7 +132,6 @@ fn number_heading(view: &View<'_>, number: NumberColumn) -> (&'static str, usize
     }
 }
 
-/// Prints everything.
 pub(super) fn print(view: &View<'_>, style: Style, header_only: bool, out: &mut dyn Write) -> io::Result<()> {
     if header_only {
         let mut lines = about_lines(view.profile).into_iter();

@@ -24,7 +24,6 @@ use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Which table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WaitTable {
     Locks,
@@ -51,7 +50,6 @@ impl Party {
 
 type Parties = HashMap<Party, WaitSum>;
 
-/// One lock of a process.
 #[derive(Default, Debug)]
 struct LockRow {
     pid: i32,
@@ -298,7 +296,6 @@ pub(super) fn printed(
     Ok(())
 }
 
-/// What is printed.
 #[derive(Default)]
 struct Rows {
     total: WaitSum,

@@ -21,7 +21,6 @@ const LISTENER: &str = "seccompFd";
 /// What a profile says of itself (`listenerMetadata`) that reports what is done to descriptors of virtual events.
 const VIRTUAL: &str = "virtual";
 
-/// What is to be known of a container.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Container {
     name: String,

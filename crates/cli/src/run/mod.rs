@@ -32,7 +32,6 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long nothing is answered when the kernel has no memory for it.
 const NO_MEMORY: Duration = Duration::from_millis(10);
 
-/// Runs `pmux run` and returns the exit status.
 pub(crate) fn run(options: &RunOptions) -> u8 {
     ended(if options.container { answer_for_container(options) } else { run_command(options) })
 }

@@ -4,7 +4,6 @@
 
 use pmux::profile::EventInfo;
 
-/// A field of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(super) enum Field {
@@ -57,7 +56,6 @@ const NAMES: [(&str, Field); 22] = [
     ("srcline", Field::SourceLine),
 ];
 
-/// Several fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Fields(u32);
 
@@ -88,7 +86,6 @@ impl Fields {
 /// What `-F` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FieldSelection {
-    /// These.
     These(Fields),
     /// What is usual with these and without those.
     Changed { with: Fields, without: Fields },

@@ -76,7 +76,6 @@ impl Resolvers {
         Self { symbols: Symbols::new(profile), formats: Formats::parse(&profile.tracing), chains: Vec::new() }
     }
 
-    /// A call chain is printed.
     fn count_chain(&mut self, event: usize, stack: StackId) {
         *for_place(for_place(&mut self.chains, event), stack.index()) += 1;
     }
@@ -101,7 +100,6 @@ fn for_place<T: Default>(list: &mut Vec<T>, place: usize) -> &mut T {
     &mut list[place]
 }
 
-/// Runs `pmux script` and returns the exit status.
 pub(crate) fn script(options: &ScriptOptions) -> u8 {
     ended(run(options).map(|()| SUCCESS))
 }

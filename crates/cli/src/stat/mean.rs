@@ -6,7 +6,6 @@ use super::report::{RowScope, StatReport, Value};
 use super::spread::Spread;
 use std::collections::HashMap;
 
-/// Means over runs.
 #[derive(Default)]
 pub(crate) struct Mean {
     rows: HashMap<(usize, RowScope), RowSpread>,
@@ -16,7 +15,6 @@ pub(crate) struct Mean {
     last: Option<StatReport>,
 }
 
-/// What is known of one row.
 #[derive(Default)]
 struct RowSpread {
     value: Spread,
@@ -25,7 +23,6 @@ struct RowSpread {
 }
 
 impl Mean {
-    /// Adds a run.
     pub(crate) fn add(&mut self, report: StatReport) {
         for row in &report.rows {
             if let Value::Counted { raw, enabled_ns, running_ns } = row.value {
@@ -41,7 +38,6 @@ impl Mean {
         self.last = Some(report);
     }
 
-    /// The number of runs.
     pub(crate) fn runs(&self) -> u32 {
         self.elapsed.count()
     }

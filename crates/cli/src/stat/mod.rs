@@ -41,7 +41,6 @@ use run::{Outcome, StatRun};
 use std::cell::{OnceCell, RefCell};
 use std::io::Write;
 
-/// Runs `pmux stat` and returns the exit status.
 pub(crate) fn stat(options: &StatOptions) -> u8 {
     for warning in options.warnings() {
         write_stderr(&format!("pmux: {warning}"));
@@ -133,7 +132,6 @@ fn several(runs: u32, output: &mut StatOutput, measure: &mut Measure<'_>) -> Res
     result
 }
 
-/// Runs `pmux timec` and returns the exit status.
 pub(crate) fn timec(options: &TimecOptions) -> u8 {
     let TimecOptions { events, json, shared, command } = options.clone();
     let options = &StatOptions { events, json, shared, command, ..Default::default() };

@@ -46,7 +46,6 @@ pub(crate) struct Plan {
     pub(crate) parts: Vec<PlanPart>,
     /// The report's events.
     pub(crate) columns: Vec<EventColumn>,
-    /// The cgroups by name.
     pub(crate) cgroups: Vec<String>,
     pub(crate) target: TargetSpec,
     /// The text of the events.

@@ -39,16 +39,13 @@ pub(crate) struct Process {
     pub(crate) values: Vec<Value>,
 }
 
-/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// It exited, but only its parent was told how.
     Unknown,
     /// It was still running when the measurement ended.
     Running,
-    /// It exited with this code.
     Code(i32),
-    /// This signal killed it.
     Signal(i32),
 }
 
@@ -69,7 +66,6 @@ impl ProcessTreeReport {
         (children, roots)
     }
 
-    /// Returns what one event has counted altogether.
     pub(crate) fn total(&self, event: usize) -> Option<Value> {
         self.totals.get(event).copied().or_else(|| self.sum(event, 0..self.processes.len()))
     }

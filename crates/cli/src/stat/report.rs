@@ -117,7 +117,6 @@ impl EventColumn {
         self.canonical == "duration_time"
     }
 
-    /// Sets unit and scale.
     pub(crate) fn with_unit(self, unit: &str, scale: f64) -> Self {
         Self { unit: unit.to_owned(), scale, ..self }
     }
@@ -143,7 +142,6 @@ pub(crate) struct RowScope {
     pub(crate) cgroup: Option<usize>,
 }
 
-/// One count.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) scope: RowScope,
@@ -190,7 +188,6 @@ impl Value {
         Self::Counted { raw, enabled_ns: ns, running_ns: ns }
     }
 
-    /// Returns the count, or `None` when there is none.
     pub(crate) const fn raw(self) -> Option<f64> {
         match self {
             Self::Counted { raw, .. } => Some(raw),
@@ -207,7 +204,6 @@ impl Value {
         }
     }
 
-    /// Returns the time on a counter, in nanoseconds.
     pub(crate) const fn running_ns(self) -> u64 {
         match self {
             Self::Counted { running_ns, .. } => running_ns,
@@ -271,13 +267,11 @@ pub(crate) struct Note {
     pub(crate) help: Vec<String>,
 }
 
-/// What a note is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// One event, an index into [`StatReport::events`]. Equal notes are printed once for all
     /// their events.
     Event(usize),
-    /// The measurement as a whole.
     Measurement,
     /// What the whole measurement lacks: the numbers say nothing of it, so that programs are told, too.
     Loss,

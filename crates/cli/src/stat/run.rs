@@ -46,7 +46,6 @@ pub(crate) struct Outcome {
     pub(crate) report: Option<StatReport>,
     /// With `--summary`, what all intervals were together.
     pub(crate) summary: Option<StatReport>,
-    /// The exit status that belongs to it.
     pub(crate) status: u8,
     /// Whether a signal asked for the end.
     pub(crate) interrupted: bool,

@@ -12,7 +12,6 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Adds one value.
     pub(crate) fn push(&mut self, value: f64) {
         self.count = self.count.saturating_add(1);
         let before = value - self.mean;
@@ -20,7 +19,6 @@ impl Spread {
         self.squares += before * (value - self.mean);
     }
 
-    /// Returns the number of values.
     pub(crate) const fn count(&self) -> u32 {
         self.count
     }

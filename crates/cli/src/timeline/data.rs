@@ -21,7 +21,6 @@ const OFFLINE_NS: u64 = 1_000_000;
 /// A CPU, and from when to when something was so of it.
 type CpuSpan = (Option<u32>, u64, u64);
 
-/// All of it.
 pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
     let (profile, kept) = (&drawn.profile, &drawn.kept);
     let (begin_ns, end_ns) = kept.span_with(waits).unwrap_or((drawn.first_ns, drawn.first_ns));

@@ -33,7 +33,6 @@ const KIND: Kind = Kind {
     opens: "Open it in a web browser; it needs no network",
 };
 
-/// Runs `pmux timeline` and returns the exit status.
 pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
     ended(run(options).map(|()| exit_status::SUCCESS))
 }

@@ -15,7 +15,6 @@ pub(super) struct Facts {
     /// How many CPUs are watched; `None` where tasks are.
     pub(super) cpus: Option<usize>,
     pub(super) by_service: bool,
-    /// Whether waits are watched, too.
     pub(super) has_waits: bool,
     /// How many CPUs pmux took in the last interval.
     pub(super) own_cpus: f64,
@@ -55,7 +54,6 @@ pub(super) fn is_waits(event: usize) -> bool {
     event == usize::from(WAITS)
 }
 
-/// What this process takes.
 pub(super) struct OwnCost {
     since: Instant,
     ran_ns: u64,

@@ -35,7 +35,6 @@ const FLUSH: Duration = Duration::from_millis(250);
 const MOST_STACKS: usize = 1 << 18;
 const MOST_THREADS: usize = 1 << 16;
 
-/// Samples that come in.
 pub(super) struct Feed {
     live: Arc<Mutex<Live>>,
     kept: Arc<Mutex<Kept>>,
@@ -164,7 +163,6 @@ struct Pump {
     has_waits: bool,
 }
 
-/// Why a pipe was left.
 enum PipeEnd {
     /// The reader has met too much: another one begins.
     Reader,

@@ -52,7 +52,6 @@ pub(super) struct LiveSample {
     pub(super) is_idle: bool,
 }
 
-/// What an interval had.
 #[derive(Default)]
 pub(super) struct Interval {
     pub(super) samples: Vec<LiveSample>,
@@ -60,7 +59,6 @@ pub(super) struct Interval {
     pub(super) stacks: Vec<u32>,
     /// All functions that are known.
     pub(super) places: Arc<Vec<Place>>,
-    /// How long it was.
     pub(super) took: Duration,
     /// Samples that had no room here, and waits.
     pub(super) left_out: u64,
@@ -83,7 +81,6 @@ pub(super) struct Choice {
     pub(super) hides_user: bool,
 }
 
-/// A line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Row {
     pub(super) id: RowId,

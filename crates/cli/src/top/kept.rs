@@ -104,7 +104,6 @@ impl Kept {
         self.told_first.is_some_and(|first| self.told.len() + self.held_bytes > first + MOST_TOLD_BYTES)
     }
 
-    /// Takes in what came.
     pub(super) fn take(&mut self, bytes: &[u8], now: Instant) {
         if self.keeping == Keeping::Nothing {
             return;

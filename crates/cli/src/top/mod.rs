@@ -47,7 +47,6 @@ const LENGTHS: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..
 /// So many rows are shown without a terminal.
 const USUAL_ENTRIES: usize = 20;
 
-/// Runs `pmux top` and returns the exit status.
 pub(crate) fn top(options: &TopOptions) -> u8 {
     ended(run(options).map(|()| exit_status::SUCCESS))
 }

@@ -45,7 +45,6 @@ const SORTS: [TopKey; 6] = [TopKey::Symbol, TopKey::Process, TopKey::Thread, Top
 /// So long the answer to a key is seen.
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// What is looked at.
 #[derive(Default)]
 pub(super) struct View {
     choice: Choice,
@@ -142,7 +141,6 @@ impl View {
         self.refresh();
     }
 
-    /// Does what an event of the terminal means.
     pub(super) fn press(&mut self, event: &Event, facts: &Facts) -> Asked {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => {
@@ -232,7 +230,6 @@ impl View {
     }
 }
 
-/// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, facts: &Facts, theme: Theme) {
     let area = frame.area();
     let buffer = frame.buffer_mut();

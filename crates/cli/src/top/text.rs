@@ -149,7 +149,6 @@ fn bare(kind: &str) -> &str {
     kind.trim_matches(['[', ']'])
 }
 
-/// A row for programs.
 fn row_json(facts: &Facts, interval: &Interval, choice: &Choice, busy_period: u64, row: &Row) -> Value {
     let is_waits = is_waits(choice.event);
     let mut object = match (choice.key, &row.id) {

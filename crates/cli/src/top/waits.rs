@@ -16,7 +16,6 @@ const MOST_WAITS: usize = 1 << 16;
 /// Both samples of a wait stand one behind the other, but for those of other threads at the same ns.
 const NEAR: usize = 8;
 
-/// A wait, as it was told.
 struct LiveWait {
     /// Whose.
     sample: LiveSample,
@@ -33,7 +32,6 @@ struct LiveWait {
     is_sum: bool,
 }
 
-/// Waits that were told.
 #[derive(Default)]
 pub(super) struct Waits {
     told: Vec<LiveWait>,

@@ -20,7 +20,6 @@ pub(super) struct ServedProfile {
     pub(super) body: Arc<Vec<u8>>,
 }
 
-/// What is said to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Profile,

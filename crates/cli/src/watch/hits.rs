@@ -36,7 +36,6 @@ fn is_same_way(one: &[Arc<ResolvedAddress>], other: &[Arc<ResolvedAddress>]) -> 
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.to_string() == other.to_string())
 }
 
-/// Takes hits in.
 pub(super) struct Hits<'a> {
     options: &'a Options,
     pub(super) resolver: Resolver,

@@ -40,7 +40,6 @@ fn failure(error: &Error) -> Failure {
     (text, status)
 }
 
-/// Runs `pmux watch` and returns the exit status.
 pub(crate) fn watch(options: &WatchOptions) -> u8 {
     ended(try_watch(options))
 }

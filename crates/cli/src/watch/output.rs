@@ -29,7 +29,6 @@ enum Progress {
     Shown,
 }
 
-/// Where everything goes.
 pub(super) struct WatchOutput {
     sink: WatchSink,
     /// How text may look there.

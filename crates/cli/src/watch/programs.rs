@@ -50,7 +50,6 @@ impl Programs {
         *last = name;
     }
 
-    /// Takes in what has happened.
     pub(super) fn take(&mut self) {
         for Exec { pid, name } in self.execs.iter_mut().flat_map(Execs::take).collect::<Vec<_>>() {
             self.executed(pid, name);

@@ -8,13 +8,11 @@ use pmux::{Count, Nanos};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Everything about one run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WatchReport {
     pub(super) targets: Vec<TargetReport>,
     /// For how long.
     pub(super) span: Nanos,
-    /// What has to be said about it.
     pub(super) notes: Vec<String>,
     /// Whether rows are there at all: not with `--count-only`.
     pub(super) detailed: bool,
@@ -46,13 +44,11 @@ pub(super) struct HitRow {
     pub(super) command: String,
     pub(super) pid: i32,
     pub(super) tid: i32,
-    /// On which CPUs.
     pub(super) cpus: BTreeSet<u32>,
     /// When first, since the beginning.
     pub(super) first: Nanos,
     /// When last.
     pub(super) last: Nanos,
-    /// Where.
     pub(super) place: Arc<ResolvedAddress>,
     /// From where, the innermost first.
     pub(super) callers: Vec<Arc<ResolvedAddress>>,

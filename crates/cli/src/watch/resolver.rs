@@ -102,7 +102,6 @@ impl Resolver {
         places
     }
 
-    /// What stands at an address.
     pub(super) fn place(&mut self, pid: i32, address: u64, how: AddressKind) -> Arc<ResolvedAddress> {
         if !self.images.contains_key(&pid) {
             self.remember(pid);

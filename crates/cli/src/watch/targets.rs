@@ -9,14 +9,12 @@ use pmux::event::Access;
 use pmux::symbol::{AddressSpec, FindError, Finding, FoundAddress, FoundKind, SearchScope, Symbolizer};
 use pmux::watch::WatchTarget;
 
-/// One target of the command line.
 #[derive(Clone, Debug)]
 pub(super) struct TargetArg {
     /// As it was typed.
     pub(super) text: String,
     /// What it means.
     pub(super) wanted: AddressSpec,
-    /// Whether it was found anywhere.
     pub(super) found: bool,
     /// Why it was not found, the last time.
     pub(super) problem: Option<String>,

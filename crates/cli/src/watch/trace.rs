@@ -71,7 +71,6 @@ pub(super) struct TraceLine<'a> {
     pub(super) verbose: bool,
 }
 
-/// The line of a hit.
 pub(super) fn line(line: &TraceLine<'_>, style: Style) -> String {
     let TraceLine { hit, at, target, len, command, place, callers, verbose } = line;
     let mut out = String::new();

@@ -84,7 +84,6 @@ impl Recorder {
         self.input.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Asks it.
     fn ask<A: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = A>) -> Start {
         pmux(["flight"]).args(words).env("XDG_RUNTIME_DIR", self.folder.path())
     }

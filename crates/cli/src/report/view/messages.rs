@@ -33,7 +33,6 @@ pub(super) struct Zoom {
     pub(super) label: String,
 }
 
-/// Which table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct TableQuery {
     /// The place of its event.
@@ -47,7 +46,6 @@ pub(super) struct TableQuery {
 /// What the weights of a function are shown by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SourceBy {
-    /// Lines of source.
     Lines,
     /// Instructions.
     Addresses,
@@ -63,7 +61,6 @@ pub(super) struct ViewRequest {
     pub(super) source: Option<(Spot, SourceBy)>,
 }
 
-/// A row.
 #[derive(Clone, Debug)]
 pub(super) struct TableRow {
     pub(super) key: RowKey,
@@ -99,7 +96,6 @@ pub(super) struct CallLine {
     pub(super) rails: Vec<bool>,
 }
 
-/// A table.
 #[derive(Clone, Debug)]
 pub(super) struct TableData {
     pub(super) query: TableQuery,
@@ -110,7 +106,6 @@ pub(super) struct TableData {
     pub(super) calls: HashMap<RowKey, Vec<CallLine>>,
 }
 
-/// An event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct EventLine {
     pub(super) name: String,
@@ -125,7 +120,6 @@ pub(super) enum Chains {
     Missing,
 }
 
-/// A thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ThreadLine {
     pub(super) id: ThreadId,
@@ -147,7 +141,6 @@ pub(super) struct Overview {
     pub(super) remarks: Vec<String>,
 }
 
-/// A line of source code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SourceLine {
     pub(super) place: SourcePlace,
@@ -167,7 +160,6 @@ pub(super) enum SourcePlace {
     Offset(u64),
 }
 
-/// The source code of a function.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Source {
     pub(super) program: String,
@@ -183,18 +175,14 @@ pub(super) struct Source {
     pub(super) remarks: Vec<String>,
 }
 
-/// An answer.
 #[derive(Debug)]
 pub(super) enum ReaderMessage {
     /// So far it was read, and so many samples were met.
     Progress(Progress, u64),
-    /// What there is.
     Overview(Overview),
     TableData(TableData),
     /// The source of this function, of that subject.
     Source(TableQuery, Spot, Source),
-    /// All was read.
     Finished,
-    /// Nothing can be read.
     Failed(String),
 }

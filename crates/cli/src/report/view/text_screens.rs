@@ -58,7 +58,6 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
     ),
 ];
 
-/// A line of text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum TextLine {
     Heading(String),

@@ -48,7 +48,6 @@ pub(super) fn push_scope(out: &mut String, report: &StatReport, scope: RowScope,
     }
 }
 
-/// Appends the count with its unit and the event.
 pub(super) fn push_count(out: &mut String, event: &EventColumn, value: Value, separator: &str) {
     let value = numbers::value(event, value, Grouping::None);
     let _ = write!(out, "{value}{separator}{}{separator}{}", event.unit, event.name);

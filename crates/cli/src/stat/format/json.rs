@@ -24,7 +24,6 @@ pub(super) fn compose(report: &StatReport) -> String {
     out
 }
 
-/// Appends a key and a string.
 pub(super) fn push_text(out: &mut String, key: &str, value: &str) {
     let _ = write!(out, "\"{key}\" : ");
     text::push_json(out, value);

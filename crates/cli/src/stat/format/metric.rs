@@ -18,7 +18,6 @@ pub(super) enum Form {
     Ratio,
 }
 
-/// A metric with its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Metric {
     pub(super) value: f64,
@@ -77,7 +76,6 @@ pub(super) enum MetricCell {
 }
 
 impl MetricCell {
-    /// Returns the metric when there is one.
     pub(super) const fn known(self) -> Option<Metric> {
         match self {
             Self::Known(metric) => Some(metric),

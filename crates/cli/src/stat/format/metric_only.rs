@@ -65,7 +65,6 @@ fn wants_heads(report: &StatReport) -> bool {
     }
 }
 
-/// Returns the table.
 pub(super) fn table(report: &StatReport, style: Style) -> String {
     let grid = Grid::of(report);
     let widths = TableWidths::of(report, style);

@@ -57,7 +57,6 @@ impl Metrics {
         Self { bases, wall_ns: report.elapsed_ns as f64 }
     }
 
-    /// Returns the metrics of one row.
     pub(super) fn of(&self, report: &StatReport, row: &Row) -> Derived {
         let none = Derived { first: MetricCell::None, second: None };
         let (Some(event), Some(raw)) = (report.events.get(row.event), row.value.raw()) else { return none };

@@ -35,7 +35,6 @@ pub(super) mod sample;
 use super::report::StatReport;
 use crate::style::Style;
 
-/// The three layouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// For people.

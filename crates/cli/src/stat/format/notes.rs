@@ -26,7 +26,6 @@ pub(super) struct Sentence<'r> {
 }
 
 impl Sentence<'_> {
-    /// Returns the sentence as one text.
     pub(super) fn text(&self) -> String {
         let colon = if self.names.is_empty() { "" } else { ": " };
         format!("{}{colon}{}{}", self.names, self.state, self.note.text)

@@ -15,7 +15,6 @@ pub(super) fn push_json(out: &mut String, text: &str) {
     let _ = write!(out, "{}", serde_json::Value::from(text));
 }
 
-/// Removes the spaces at the end of the last line.
 pub(super) fn trim_line_end(out: &mut String) {
     let kept = out.trim_end_matches(' ').len();
     out.truncate(kept);

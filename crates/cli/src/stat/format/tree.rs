@@ -32,7 +32,6 @@ struct Pending {
     depth: usize,
 }
 
-/// Returns the whole page.
 pub(super) fn compose(report: &StatReport, tree: &ProcessTreeReport, detail: TreeDetail, style: Style) -> String {
     let events = counted(report, tree);
     let whole_only = events.iter().copied().filter(|&event| tree.is_of_the_whole_only(event)).collect();

@@ -22,7 +22,6 @@ use serde_json::json;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-/// A step of the walk.
 enum WalkStep {
     Open(usize),
     Comma,

@@ -30,7 +30,6 @@ pub(super) struct TreeLine {
     pub(super) values: Vec<String>,
 }
 
-/// The head of a column.
 pub(super) struct Head(String);
 
 impl Head {

@@ -205,12 +205,10 @@ fn opener_of(user: u32) -> String {
     openers_of(user).pop().expect("an opener runs as this user")
 }
 
-/// The user of this process.
 pub fn own_user() -> u32 {
     std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap())
 }
 
-/// All openers that run as a user.
 pub fn openers_of(user: u32) -> Vec<String> {
     let is = |path: &Path| {
         let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();

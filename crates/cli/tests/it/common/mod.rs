@@ -78,7 +78,6 @@ pub fn without_pmu() -> bool {
     needs("no-pmu", "a machine without a hardware PMU", !has_pmu())
 }
 
-/// Whether there is a hardware PMU.
 pub fn has_pmu() -> bool {
     opens("cycles:u")
 }
@@ -156,7 +155,6 @@ pub fn own_cpu() -> u32 {
     cpus.split([',', '-']).next().unwrap().parse().unwrap()
 }
 
-/// The command under test with these arguments.
 pub fn pmux<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Start {
     start(PMUX, arguments)
 }
@@ -169,7 +167,6 @@ pub fn sleeping() -> Running {
     sleeper
 }
 
-/// `pmux stat` with these arguments.
 pub fn stat<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Start {
     pmux(["stat"]).args(arguments)
 }

@@ -28,7 +28,6 @@ use ratatui::text::{Line, Span};
 const LEAST_COLUMNS: u16 = 40;
 const LEAST_LINES: u16 = 8;
 
-/// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme) {
     let area = frame.area();
     let buffer = frame.buffer_mut();
@@ -139,7 +138,6 @@ fn title(state: &State) -> Vec<Span<'_>> {
     spans
 }
 
-/// How far reading is.
 fn progress(state: &State, theme: Theme) -> Vec<Span<'_>> {
     const BAR: usize = 10;
     match state.stage {
@@ -220,7 +218,6 @@ fn draw_text(pen: &mut Pen<'_>, title: &'static str, state: &State, scroll: &Scr
     }
 }
 
-/// What is to be said.
 fn status(pen: &mut Pen<'_>, state: &State, y: u16) {
     let theme = pen.theme;
     let filter = match &state.screen {

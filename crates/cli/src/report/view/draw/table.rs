@@ -86,7 +86,6 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Draws headings and rows.
 pub(super) fn draw(pen: &mut Pen<'_>, state: &State, list: Rect) {
     let chains = state.chains();
     let Some(data) = &state.table.data else {

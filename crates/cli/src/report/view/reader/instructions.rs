@@ -11,7 +11,6 @@ use std::process::{Command, Stdio};
 /// Of larger functions the first bytes are shown.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// An instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Instruction {
     /// How many bytes behind the beginning of the function it stands.

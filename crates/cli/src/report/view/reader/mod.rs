@@ -42,7 +42,6 @@ pub(super) struct ReadPlan {
     pub(super) keys: Vec<SortKey>,
     /// Rows that weigh less are left out.
     pub(super) least_percent: f64,
-    /// What of it is wanted.
     pub(super) wanted: SampleFilter,
     /// Whether functions that were inlined have rows.
     pub(super) look: LookupDetail,

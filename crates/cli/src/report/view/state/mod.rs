@@ -31,7 +31,6 @@ const SIDEWAYS: usize = 8;
 /// The wheel moves so many lines.
 const WHEEL: isize = 3;
 
-/// What the user wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     Quit,
@@ -86,7 +85,6 @@ pub(super) enum Effect {
     Suspend,
 }
 
-/// What the screen shows.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Screen {
     #[default]
@@ -116,10 +114,8 @@ pub(super) enum Stage {
     Finished,
 }
 
-/// The view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// The recording.
     pub(super) name: String,
     pub(super) stage: Stage,
     pub(super) overview: Overview,
@@ -169,7 +165,6 @@ impl State {
         ViewRequest { query: self.query.clone(), open: self.table.open().to_vec(), source }
     }
 
-    /// Takes an answer.
     pub(super) fn take(&mut self, message: ReaderMessage) {
         match message {
             ReaderMessage::Progress(progress, samples) => self.stage = Stage::Reading(progress, samples),
@@ -212,7 +207,6 @@ impl State {
         }
     }
 
-    /// Does what the user wants.
     pub(super) fn act(&mut self, action: Action) -> Effect {
         if !matches!(action, Action::Resize(..)) {
             self.message = None;

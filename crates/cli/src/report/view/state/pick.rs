@@ -7,7 +7,6 @@ use super::scroll::Scroll;
 use pmux::profile::{ThreadId, Weight};
 use std::cmp::Reverse;
 
-/// Something to pick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Choice {
     /// A thread, or all of them.
@@ -26,7 +25,6 @@ pub(in super::super) struct Entry {
     pub(in super::super) of: Weight,
 }
 
-/// The list.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Pick {
     /// One of what it has, in a word.

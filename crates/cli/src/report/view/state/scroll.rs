@@ -13,7 +13,6 @@ pub(in super::super) struct Scroll {
 }
 
 impl Scroll {
-    /// So many lines there are.
     pub(super) fn set_len(&mut self, len: usize) {
         self.len = len;
         self.settle();
@@ -25,13 +24,11 @@ impl Scroll {
         self.settle();
     }
 
-    /// Moves the cursor by lines.
     pub(super) fn by(&mut self, lines: isize) {
         self.cursor = self.cursor.saturating_add_signed(lines);
         self.settle();
     }
 
-    /// Moves the cursor by screens.
     pub(super) fn by_pages(&mut self, pages: isize) {
         let lines = self.page.saturating_sub(1).max(1) as isize * pages;
         self.top = self.top.saturating_add_signed(lines);
@@ -46,7 +43,6 @@ impl Scroll {
         self.settle();
     }
 
-    /// Puts the cursor on a line.
     pub(super) fn to(&mut self, line: usize) {
         self.cursor = line;
         self.settle();

@@ -7,7 +7,6 @@ use super::scroll::Scroll;
 use pmux::profile::Spot;
 use std::cmp::Reverse;
 
-/// A function whose source is shown.
 #[derive(Clone, Debug)]
 pub(in super::super) struct SourceScreen {
     pub(in super::super) spot: Spot,
@@ -52,7 +51,6 @@ impl SourceScreen {
         }
     }
 
-    /// Moves the cursor.
     pub(super) fn scroll(&mut self, by: impl FnOnce(&mut Scroll)) {
         self.was_moved = true;
         by(&mut self.scroll);

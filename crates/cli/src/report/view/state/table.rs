@@ -10,7 +10,6 @@ use pmux::profile::Weight;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-/// What rows are sorted by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in super::super) enum Sort {
     /// With what was called.
@@ -33,7 +32,6 @@ pub(in super::super) enum Item {
     Nothing(usize),
 }
 
-/// Whether something is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Expansion {
     Open,
@@ -42,7 +40,6 @@ pub(in super::super) enum Expansion {
     Leaf,
 }
 
-/// The table.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Table {
     pub(in super::super) data: Option<TableData>,
