@@ -84,7 +84,7 @@ fn compare_event(event: &str, before: &[Shares], after: &[Shares]) -> Compared {
     let both =
         |measure: &dyn Fn(&EventShares) -> statistics::Quantity| compare(side(before, measure), side(after, measure));
     let names: BTreeSet<&Name> =
-        pmux::order::set(of(before, event).chain(of(after, event)).flat_map(EventShares::functions));
+        pmux::order::set(of(before, event).chain(of(after, event)).flat_map(|shares| shares.functions.keys()));
     let mut functions: Vec<(Name, Change)> =
         names.into_iter().map(|name| (name.clone(), both(&|shares| shares.share(name)))).collect();
     let count = functions.len();
@@ -94,7 +94,7 @@ fn compare_event(event: &str, before: &[Shares], after: &[Shares]) -> Compared {
     pmux::order::sort_by(&mut functions, |(_, a), (_, b)| {
         order(b).partial_cmp(&order(a)).unwrap_or(std::cmp::Ordering::Equal)
     });
-    let samples = |side: &[Shares]| of(side, event).map(EventShares::samples).sum();
+    let samples = |side: &[Shares]| of(side, event).map(|shares| shares.all.samples).sum();
     Compared {
         event: event.to_owned(),
         samples: (samples(before), samples(after)),

@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 
 /// What some samples weigh, and the sum of the squares, which their uncertainty depends on.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
-struct WeightSum {
-    samples: u64,
+pub(super) struct WeightSum {
+    pub(super) samples: u64,
     weight: f64,
     squares: f64,
 }
@@ -49,8 +49,8 @@ pub(super) type Name = (String, String);
 /// An event of a recording.
 #[derive(Default)]
 pub(super) struct EventShares {
-    all: WeightSum,
-    functions: BTreeMap<Name, WeightSum>,
+    pub(super) all: WeightSum,
+    pub(super) functions: BTreeMap<Name, WeightSum>,
 }
 
 impl EventShares {
@@ -68,17 +68,9 @@ impl EventShares {
         Quantity { value: share, variance: Some(variance) }
     }
 
-    pub(super) fn functions(&self) -> impl Iterator<Item = &Name> {
-        self.functions.keys()
-    }
-
     /// How much was counted. One recording doesn't tell how much that varies.
     pub(super) fn count(&self) -> Quantity {
         Quantity { value: self.all.weight, variance: None }
-    }
-
-    pub(super) fn samples(&self) -> u64 {
-        self.all.samples
     }
 }
 

@@ -20,8 +20,8 @@ pub(super) struct Files {
     switch: Option<SwitchWhen>,
     most: Option<u32>,
     /// Those that are finished, oldest first.
-    finished: VecDeque<PathBuf>,
-    current: PathBuf,
+    pub(super) finished: VecDeque<PathBuf>,
+    pub(super) current: PathBuf,
     begun: Instant,
 }
 
@@ -86,14 +86,6 @@ impl Files {
             // Another process may have taken it away.
             let _ = fs::remove_file(oldest);
         }
-    }
-
-    pub(super) fn current(&self) -> &Path {
-        &self.current
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.finished.len()
     }
 
     /// Whether it is another file's turn, after so many bytes.

@@ -388,12 +388,12 @@ impl<'a> RecordRun<'a> {
         self.tell_notes(recorder);
         let written = self.before_bytes + writer.data_bytes();
         let status = ended.map_or(exit_status::SUCCESS, exit_status::of_command);
-        let file = (!self.files.is_stdout()).then(|| self.files.current());
+        let file = (!self.files.is_stdout()).then_some(self.files.current.as_path());
         let (ring_bytes, rings) = recorder.ring_bytes();
         let by_service = recorder.lives() > 0;
         let gap = recorder.gap();
         let target_ended = self.ends.as_ref().and_then(EventEndWatch::message);
-        let (progress, files) = (recorder.progress(), self.files.count());
+        let (progress, files) = (recorder.progress(), self.files.finished.len());
         if self.options.json {
             let ended = Ended {
                 progress,
@@ -434,7 +434,7 @@ impl<'a> RecordRun<'a> {
         let (text, status) = failure(error);
         match error {
             Error::Output(_) => {
-                let path = self.files.current().display();
+                let path = self.files.current.display();
                 (format!("{path}: {text}; what was written before can be read"), status)
             }
             _ => (text, status),

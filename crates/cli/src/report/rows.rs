@@ -7,6 +7,7 @@
 
 use super::{Children, View, percent, table};
 use pmux::profile::{Row, Weight};
+use pmux_ui::text::columns;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -157,11 +158,6 @@ pub(super) fn rows(view: &View<'_>, events: &[usize]) -> Rows {
     // Parts that are in order are what this sort is good at.
     rows.list.sort_by(order);
     rows
-}
-
-/// How many characters a text has.
-pub(super) fn columns(text: &str) -> usize {
-    if text.is_ascii() { text.len() } else { text.chars().count() }
 }
 
 /// How many threads share so many jobs.

@@ -2,12 +2,13 @@
 //!
 //! **Invariant:** names come without control characters; a column is as wide as its widest cell, but the last.
 
-use super::rows::{RowLine, Rows, columns, in_order, rows};
+use super::rows::{RowLine, Rows, in_order, rows};
 use super::{Calls, Column, View, percent};
 use crate::options::reading::{CallForm, NumberColumn};
 use crate::stderr::{push_visible, visible};
 use crate::style::{Ink, Style};
 use pmux::profile::{Call, Inlining, Order, Profile, Row, SortKey, Spot, Tree, Trees, Weight, level};
+use pmux_ui::text::columns;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
