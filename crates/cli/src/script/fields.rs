@@ -88,7 +88,10 @@ impl Fields {
 pub(super) enum FieldSelection {
     These(Fields),
     /// What is usual with these and without those.
-    Changed { with: Fields, without: Fields },
+    Changed {
+        with: Fields,
+        without: Fields,
+    },
 }
 
 impl FieldSelection {

@@ -76,20 +76,17 @@ pub(super) fn push(value: u64, out: &mut String) {
 mod tests {
     use super::*;
 
-    fn text(value: u64) -> String {
-        let mut text = String::new();
-        push(value, &mut text);
-        text.trim_start().to_owned()
-    }
-
     #[test]
-    fn what_is_not_known_is_not_made_up() {
-        assert_eq!(text(0x1e_0508_0021), "1e05080021 |OP N/A|LVL N/A or N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A");
-    }
-
-    #[test]
-    fn a_load_that_the_second_level_had() {
-        let value = 1 << 1 | (1 << 1 | 1 << 5) << 5 | 1 << 20 | (1 << 1 | 1 << 3) << 26 | 2 << 33 | 1 << 42;
-        assert_eq!(text(value), format!("{value:x} |OP LOAD|LVL L2 hit or L2|SNP None|TLB L1 hit|LCK No|BLK  Addr"));
+    fn what_is_known_is_named_and_nothing_made_up() {
+        // A load that the second level had.
+        let load = 1 << 1 | (1 << 1 | 1 << 5) << 5 | 1 << 20 | (1 << 1 | 1 << 3) << 26 | 2 << 33 | 1 << 42;
+        for (value, expected) in [
+            (0x1e_0508_0021_u64, "|OP N/A|LVL N/A or N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A"),
+            (load, "|OP LOAD|LVL L2 hit or L2|SNP None|TLB L1 hit|LCK No|BLK  Addr"),
+        ] {
+            let mut text = String::new();
+            push(value, &mut text);
+            assert_eq!(text.trim_start(), format!("{value:x} {expected}"));
+        }
     }
 }

@@ -20,31 +20,26 @@ fn check(report: &StatReport, expected: &[(&str, &str)]) {
     }
 }
 
+/// The report of these events, each with its count, and the number and the unit of its metric.
+fn checked(rows: &[(&str, f64, &str, &str)]) -> StatReport {
+    let counts: Vec<_> = rows.iter().map(|&(name, count, ..)| (name, count)).collect();
+    let report = sample::counted(&counts);
+    check(&report, &rows.iter().map(|&(.., number, unit)| (number, unit)).collect::<Vec<_>>());
+    report
+}
+
 #[test]
 fn the_usual_metrics() {
-    let report = sample::counted(&[
-        ("task-clock", 2e9),
-        ("cycles", 6e9),
-        ("instructions", 9e9),
-        ("branches", 1e9),
-        ("branch-misses", 3e8),
-        ("page-faults", 5e3),
-        ("stalled-cycles-frontend", 1.2e9),
-        ("stalled-cycles-backend", 4.8e9),
+    let report = checked(&[
+        ("task-clock", 2e9, "   2.000", "CPUs utilized"),
+        ("cycles", 6e9, "   3.000", "GHz"),
+        ("instructions", 9e9, "   1.50 ", "insn per cycle"),
+        ("branches", 1e9, " 500.000", "M/sec"),
+        ("branch-misses", 3e8, "  30.00%", "of all branches"),
+        ("page-faults", 5e3, "   2.500", "K/sec"),
+        ("stalled-cycles-frontend", 1.2e9, "  20.00%", "frontend cycles idle"),
+        ("stalled-cycles-backend", 4.8e9, "  80.00%", "backend cycles idle"),
     ]);
-    check(
-        &report,
-        &[
-            ("   2.000", "CPUs utilized"),
-            ("   3.000", "GHz"),
-            ("   1.50 ", "insn per cycle"),
-            (" 500.000", "M/sec"),
-            ("  30.00%", "of all branches"),
-            ("   2.500", "K/sec"),
-            ("  20.00%", "frontend cycles idle"),
-            ("  80.00%", "backend cycles idle"),
-        ],
-    );
     let metrics = Metrics::new(&report);
     let second = metrics.of(&report, &report.rows[2]).second;
     let text = second.map(|metric| (metric.bare(), metric.unit));
@@ -55,37 +50,20 @@ fn the_usual_metrics() {
 
 #[test]
 fn every_cache_has_its_own_divisor() {
-    let report = sample::counted(&[
-        ("L1-dcache-loads", 100.0),
-        ("L1-dcache-load-misses", 1.0),
-        ("L1-icache-loads", 100.0),
-        ("L1-icache-load-misses", 2.0),
-        ("dTLB-loads", 100.0),
-        ("dTLB-load-misses", 3.0),
-        ("iTLB-loads", 100.0),
-        ("iTLB-load-misses", 4.0),
-        ("LLC-loads", 100.0),
-        ("LLC-load-misses", 5.0),
-        ("cache-references", 100.0),
-        ("cache-misses", 6.0),
+    checked(&[
+        ("L1-dcache-loads", 100.0, "", ""),
+        ("L1-dcache-load-misses", 1.0, "   1.00%", "of all L1-dcache accesses"),
+        ("L1-icache-loads", 100.0, "", ""),
+        ("L1-icache-load-misses", 2.0, "   2.00%", "of all L1-icache accesses"),
+        ("dTLB-loads", 100.0, "", ""),
+        ("dTLB-load-misses", 3.0, "   3.00%", "of all dTLB cache accesses"),
+        ("iTLB-loads", 100.0, "", ""),
+        ("iTLB-load-misses", 4.0, "   4.00%", "of all iTLB cache accesses"),
+        ("LLC-loads", 100.0, "", ""),
+        ("LLC-load-misses", 5.0, "   5.00%", "of all LL-cache accesses"),
+        ("cache-references", 100.0, "", ""),
+        ("cache-misses", 6.0, "   6.000 %", "of all cache refs"),
     ]);
-    check(
-        &report,
-        &[
-            ("", ""),
-            ("   1.00%", "of all L1-dcache accesses"),
-            ("", ""),
-            ("   2.00%", "of all L1-icache accesses"),
-            ("", ""),
-            ("   3.00%", "of all dTLB cache accesses"),
-            ("", ""),
-            ("   4.00%", "of all iTLB cache accesses"),
-            ("", ""),
-            ("   5.00%", "of all LL-cache accesses"),
-            ("", ""),
-            ("   6.000 %", "of all cache refs"),
-        ],
-    );
 }
 
 #[test]

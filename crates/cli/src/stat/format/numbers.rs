@@ -79,44 +79,23 @@ mod tests {
     #[test]
     fn groups_of_three() {
         let text = |value| number(value, 0, Grouping::Thousands);
-        assert_eq!(text(0.0), "0");
-        assert_eq!(text(999.0), "999");
-        assert_eq!(text(1000.0), "1,000");
-        assert_eq!(text(163_516_953.0), "163,516,953");
-        assert_eq!(text(-1234.0), "-1,234");
+        let expected = ["0", "999", "1,000", "163,516,953", "-1,234"];
+        assert_eq!([0.0, 999.0, 1000.0, 163_516_953.0, -1234.0].map(text), expected);
         assert_eq!(number(-123_456.5, 2, Grouping::Thousands), "-123,456.50");
         assert_eq!(number(123_456.5, 2, Grouping::None), "123456.50");
         assert_eq!(number(f64::NAN, 0, Grouping::None), "0");
     }
 
     #[test]
-    fn decimals_follow_the_scale() {
-        assert_eq!(decimals(1e-6), 2);
-        assert_eq!(decimals(1.0), 0);
-        assert_eq!(decimals(64.0), 0);
+    fn decimals_follow_the_scale_and_the_error() {
+        assert_eq!([1e-6, 1.0, 64.0].map(decimals), [2, 0, 0]);
+        assert_eq!([0.000_032, 0.000_446, 2.0, 0.0, f64::NAN, 1e-15].map(decimals_for_error), [7, 6, 2, 2, 2, 9]);
     }
 
     #[test]
-    fn seconds_have_nine_decimals() {
-        assert_eq!(seconds(100_227_072), "0.100227072");
-        assert_eq!(seconds(12_000_000_001), "12.000000001");
-    }
-
-    #[test]
-    fn rates_change_unit_above_a_thousand() {
-        assert_eq!(rate(1_000.0), (1_000.0, "/sec"));
-        assert_eq!(rate(2_000.0), (2.0, "K/sec"));
-        assert_eq!(rate(3e6), (3.0, "M/sec"));
-        assert_eq!(rate(4e9), (4.0, "G/sec"));
-    }
-
-    #[test]
-    fn a_small_error_shows_more_decimals() {
-        assert_eq!(decimals_for_error(0.000_032), 7);
-        assert_eq!(decimals_for_error(0.000_446), 6);
-        assert_eq!(decimals_for_error(2.0), 2);
-        assert_eq!(decimals_for_error(0.0), 2);
-        assert_eq!(decimals_for_error(f64::NAN), 2);
-        assert_eq!(decimals_for_error(1e-15), 9);
+    fn seconds_have_nine_decimals_and_rates_a_unit_above_a_thousand() {
+        assert_eq!([100_227_072, 12_000_000_001].map(seconds), ["0.100227072", "12.000000001"]);
+        let rates = [(1_000.0, "/sec"), (2.0, "K/sec"), (3.0, "M/sec"), (4.0, "G/sec")];
+        assert_eq!([1_000.0, 2_000.0, 3e6, 4e9].map(rate), rates);
     }
 }
