@@ -114,7 +114,6 @@ fn table(rows: &[(&Listed, Openness)], found: &Listing, style: Style) -> String 
     reasons(&mut out, rows, "changed", style);
     reasons(&mut out, rows, "why not", style);
     for gap in &found.gaps {
-        // Writing to a String can't fail.
         let _ = writeln!(out, "\nNot listed: {gap}");
     }
     out
@@ -149,7 +148,6 @@ fn reasons(out: &mut String, rows: &[(&Listed, Openness)], title: &str, style: S
     }
     for (why, names) in reasons {
         let few = if names.len() <= NAMED { format!(" ({})", names.join(", ")) } else { String::new() };
-        // Writing to a String can't fail.
         let _ = writeln!(out, "  {:5} × {why}{few}", names.len());
     }
 }

@@ -25,7 +25,6 @@ pub(super) fn compose(report: &StatReport, separator: &str) -> String {
 
 /// Appends the time of an interval, or the word `summary`.
 pub(super) fn push_moment(out: &mut String, report: &StatReport, separator: &str) {
-    // Writing to a String cannot fail.
     let _ = match report.period {
         ReportPeriod::Whole => Ok(()),
         ReportPeriod::Interval { at_ns, .. } => write!(out, "{:>16}{separator}", numbers::seconds(at_ns)),

@@ -34,7 +34,6 @@ pub(super) fn push_text(out: &mut String, key: &str, value: &str) {
 pub(super) fn push_head(out: &mut String, report: &StatReport, scope: RowScope) {
     out.push('{');
     if let ReportPeriod::Interval { at_ns, .. } = report.period {
-        // Writing to a String cannot fail.
         let _ = write!(out, "\"interval\" : {}, ", numbers::seconds(at_ns));
     }
     if let Some(cpu) = scope.cpu {

@@ -78,7 +78,6 @@ pub(super) fn table(report: &StatReport, style: Style) -> String {
             ReportPeriod::Whole | ReportPeriod::Summary => table::push_scope_header(&mut out, report, &widths),
         }
         if let Some(width) = cgroup_width {
-            // Writing to a String cannot fail.
             let _ = write!(out, "{:<width$} ", "");
         }
         for (head, &width) in grid.heads.iter().zip(&column_widths) {

@@ -60,7 +60,6 @@ pub(super) fn push_csv(out: &mut String, report: &StatReport, separator: &str) {
         // As with perf, no field is quoted.
         let name = text::visible(&region.name);
         let name = if separator.is_empty() { name } else { name.replace(separator, "_") };
-        // Writing to a String cannot fail.
         let _ = write!(out, "{name}{separator}{calls}{separator}{elapsed_ns}{separator}");
         csv::push_count(out, event, value, separator);
         csv::push_running(out, value, separator);

@@ -79,7 +79,6 @@ pub(super) fn push_title(out: &mut String, report: &StatReport, style: Style) {
     let title = text::visible(&report.title());
     let mut line = format!("Performance counter stats for {title}");
     if report.runs > 1 {
-        // Writing to a String cannot fail.
         let _ = write!(line, " ({} runs)", report.runs);
     }
     line.push(':');

@@ -11,7 +11,6 @@ pub(super) use pmux_ui::text::{columns, cut};
 
 /// Appends a JSON string with its quotes.
 pub(super) fn push_json(out: &mut String, text: &str) {
-    // Writing to a String cannot fail.
     let _ = write!(out, "{}", serde_json::Value::from(text));
 }
 

@@ -19,7 +19,6 @@ pub(crate) fn compose(report: &StatReport, program: &str) -> String {
             Some(raw) => super::numbers::number(raw, 0, Grouping::None),
             None => row.value.absent_text().to_owned(),
         };
-        // Writing to a String cannot fail.
         let _ = writeln!(out, " {number:>NUMBER_WIDTH$} {}", text::visible(&event.name));
     }
     out.push('\n');

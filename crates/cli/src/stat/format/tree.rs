@@ -145,7 +145,6 @@ fn line(shown: &Shown<'_>, set: &Pending) -> TreeLine {
     };
     let mut note = String::new();
     if set.members.len() > 1 {
-        // Writing to a String cannot fail.
         let _ = write!(note, " ×{}", set.members.len());
     }
     push_remarks(&mut note, members());

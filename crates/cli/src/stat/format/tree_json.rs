@@ -34,7 +34,6 @@ pub(super) fn compose(report: &StatReport, tree: &ProcessTreeReport) -> String {
     let mut out = String::from("{\"command\": ");
     text::push_json(&mut out, &report.command);
     let (user_ns, system_ns) = (json!(report.user_ns), json!(report.system_ns));
-    // Writing to a String cannot fail.
     let _ = write!(out, ", \"elapsed_ns\": {}, \"user_ns\": {user_ns}, \"system_ns\": {system_ns}", report.elapsed_ns);
     out.push_str(", \"units\": ");
     push_object(&mut out, &keys, |out, event| text::push_json(out, &report.events[event].unit));

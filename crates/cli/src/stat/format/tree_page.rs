@@ -155,7 +155,6 @@ fn push_line(out: &mut String, line: &TreeLine, widths: &TreeWidths, ink: Ink, s
     let used = text::columns(&rails) + text::columns(&command) + note;
     let mut rest = String::new();
     let (gap, wall) = (widths.command.saturating_sub(used), widths.wall);
-    // Writing to a String cannot fail.
     let _ = write!(rest, "{:gap$}", "");
     if let Some(pid) = widths.pid {
         let _ = write!(rest, "  {:>pid$}", line.pid);
