@@ -17,13 +17,10 @@ pub(super) enum BenchReport {
 }
 
 pub(super) enum MeasuredOn {
+    /// This kernel.
     Kernel(Cost),
     /// The ledger of a machine with so many CPUs; and the list, where it was to be compared with that.
-    Ledger {
-        cpus: u32,
-        found: BooksCost,
-        list: Option<Beside>,
-    },
+    Ledger { cpus: u32, found: BooksCost, list: Option<Beside> },
 }
 
 /// What the ledger is compared with.

@@ -86,12 +86,10 @@ impl Fields {
 /// What `-F` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FieldSelection {
+    /// These.
     These(Fields),
     /// What is usual with these and without those.
-    Changed {
-        with: Fields,
-        without: Fields,
-    },
+    Changed { with: Fields, without: Fields },
 }
 
 impl FieldSelection {
