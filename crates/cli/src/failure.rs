@@ -13,6 +13,11 @@ pub(crate) fn ended(result: Result<u8, Failure>) -> u8 {
     result.unwrap_or_else(|(text, status)| report_error(&text, status))
 }
 
+/// The same of a command that has nothing to say of a good end.
+pub(crate) fn done(result: Result<(), Failure>) -> u8 {
+    ended(result.map(|()| exit_status::SUCCESS))
+}
+
 /// pmux itself failed.
 pub(crate) fn failed(text: impl Into<String>) -> Failure {
     (text.into(), exit_status::FAILED)

@@ -41,6 +41,7 @@ mod top;
 mod view;
 mod watch;
 
+use failure::{done, ended};
 use options::Invocation;
 use pmux_ui::{stderr, style};
 use std::process::ExitCode;
@@ -48,25 +49,25 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     ExitCode::from(match options::parse(std::env::args_os().collect()) {
         Err(shown) => options::show(&shown),
-        Ok(Invocation::Stat(options)) => stat::stat(&options),
-        Ok(Invocation::Timec(options)) => stat::timec(&options),
+        Ok(Invocation::Stat(options)) => ended(stat::stat(&options)),
+        Ok(Invocation::Timec(options)) => ended(stat::timec(&options)),
         Ok(Invocation::List(options)) => inspect::list(&options),
         Ok(Invocation::Explain(options)) => inspect::explain(&options),
         Ok(Invocation::Plan(options)) => plan::plan(&options),
         Ok(Invocation::Sim(_)) => sim::sim(std::env::args_os().skip(2)),
         Ok(Invocation::Bench(options)) => bench::bench(&options),
         Ok(Invocation::Run(options)) => run::run(&options),
-        Ok(Invocation::Watch(options)) => watch::watch(&options),
-        Ok(Invocation::Record(options)) => record::record(&options),
-        Ok(Invocation::Top(options)) => top::top(&options),
-        Ok(Invocation::Flight(options)) => flight::flight(&options),
-        Ok(Invocation::Report(options)) => report::report(&options),
-        Ok(Invocation::Script(options)) => script::script(&options),
-        Ok(Invocation::Flame(options)) => flame::flame(&options),
-        Ok(Invocation::Convert(options)) => convert::convert(&options),
+        Ok(Invocation::Watch(options)) => ended(watch::watch(&options)),
+        Ok(Invocation::Record(options)) => ended(record::record(&options)),
+        Ok(Invocation::Top(options)) => done(top::top(&options)),
+        Ok(Invocation::Flight(options)) => ended(flight::flight(&options)),
+        Ok(Invocation::Report(options)) => done(report::report(&options)),
+        Ok(Invocation::Script(options)) => done(script::script(&options)),
+        Ok(Invocation::Flame(options)) => done(flame::flame(&options)),
+        Ok(Invocation::Convert(options)) => done(convert::convert(&options)),
         Ok(Invocation::View(options)) => view::view(&options),
         Ok(Invocation::Diff(options)) => diff::diff(&options),
-        Ok(Invocation::Timeline(options)) => timeline::timeline(&options),
+        Ok(Invocation::Timeline(options)) => done(timeline::timeline(&options)),
         Ok(Invocation::Serve(options)) => service::serve(&options),
         Ok(Invocation::Status(options)) => service::status(&options),
         Ok(Invocation::Completions(options)) => inspect::completions(&options),

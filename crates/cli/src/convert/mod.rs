@@ -12,17 +12,12 @@ mod pprof;
 pub(crate) mod protobuf;
 mod speedscope;
 
-use crate::failure::{Failure, ended, failed};
+use crate::failure::{Failure, failed};
 use crate::input;
 use crate::options::convert::{ConvertOptions, Format};
-use crate::options::exit_status;
 use crate::picture::output::{self, Kind, Packing};
 use crate::picture::{self, Weighing};
 use pmux::profile::{Apart, LookupDetail, NotedKind, Profile};
-
-pub(crate) fn convert(options: &ConvertOptions) -> u8 {
-    ended(run(options).map(|()| exit_status::SUCCESS))
-}
 
 /// Names that the tools know.
 fn file_name(format: Format) -> &'static str {
@@ -66,7 +61,7 @@ fn kind(format: Format) -> Kind {
     Kind { name, begins, mark, packing, opens }
 }
 
-fn run(options: &ConvertOptions) -> Result<(), Failure> {
+pub(crate) fn convert(options: &ConvertOptions) -> Result<(), Failure> {
     let input = &input::spec(&options.input)?;
     let format = options.format().ok_or_else(|| failed("no format"))?;
     let kind = kind(format);

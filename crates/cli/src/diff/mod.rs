@@ -7,12 +7,12 @@
 mod shares;
 mod statistics;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, ended};
 use crate::input;
 use crate::inspect::{print, print_page};
 use crate::options::diff::DiffOptions;
 use crate::options::exit_status;
-use crate::stderr::{report_error, visible, write_stderr};
+use crate::stderr::{visible, write_stderr};
 use crate::style::{ColorChoice, Style};
 use pmux::profile::{Input, recordings_apart};
 use pmux_ui::text::{cut, wrap};
@@ -24,11 +24,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 pub(crate) fn diff(options: &DiffOptions) -> u8 {
-    match run(options) {
-        Ok(text) if options.json => print(&text),
-        Ok(text) => print_page(&text),
-        Err((text, status)) => report_error(&text, status),
-    }
+    ended(run(options).map(|text| if options.json { print(&text) } else { print_page(&text) }))
 }
 
 fn run(options: &DiffOptions) -> Result<String, Failure> {

@@ -6,9 +6,8 @@
 
 pub(crate) mod colours;
 
-use crate::failure::{Failure, ended, failed};
+use crate::failure::{Failure, failed};
 use crate::input::{self, InputSpec};
-use crate::options::exit_status;
 use crate::options::flame::{FlameOptions, GroupStacksBy};
 use crate::picture::folded::{Marks, lines};
 use crate::picture::output::{self, Kind, Packing, Place};
@@ -30,11 +29,7 @@ const KIND: Kind = Kind {
     opens: "Open it in a web browser: a click on a function shows it alone, Ctrl-F searches",
 };
 
-pub(crate) fn flame(options: &FlameOptions) -> u8 {
-    ended(run(options).map(|()| exit_status::SUCCESS))
-}
-
-fn run(options: &FlameOptions) -> Result<(), Failure> {
+pub(crate) fn flame(options: &FlameOptions) -> Result<(), Failure> {
     let to = output::place(&options.output, "flame.svg", KIND)?;
     let asked = input::spec(&options.input)?;
     let (after, stacks, title) = match options.diff.as_deref() {

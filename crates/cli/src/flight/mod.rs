@@ -11,17 +11,16 @@ mod run;
 
 pub(crate) use messages::in_a_line;
 
-use crate::failure::{ended, failure};
+use crate::failure::{Failure, failure};
 use crate::options::flight::FlightOptions;
 
 /// Runs `pmux flight`, or asks a recorder that runs, and returns the exit status.
-pub(crate) fn flight(options: &FlightOptions) -> u8 {
-    let done = match &options.ask {
+pub(crate) fn flight(options: &FlightOptions) -> Result<u8, Failure> {
+    match &options.ask {
         Some(ask) => asking::carry_out(ask),
         // What samples shares nothing.
         None => pmux::Session::with_shared(pmux::SharedChoice::Never)
             .map_err(|error| failure(&error))
             .and_then(|session| run::FlightRun::new(options, &session)?.run()),
-    };
-    ended(done)
+    }
 }

@@ -11,12 +11,10 @@ mod run;
 
 pub(crate) use files::timestamp;
 
-use crate::failure::{ended, failure};
+use crate::failure::{Failure, failure};
 use crate::options::record::RecordOptions;
 
-pub(crate) fn record(options: &RecordOptions) -> u8 {
+pub(crate) fn record(options: &RecordOptions) -> Result<u8, Failure> {
     let session = crate::session::open(&options.shared, Some(pmux::SharedChoice::Never));
-    let recorded =
-        session.map_err(|error| failure(&error)).and_then(|session| run::RecordRun::new(options, &session)?.run());
-    ended(recorded)
+    run::RecordRun::new(options, &session.map_err(|error| failure(&error))?)?.run()
 }

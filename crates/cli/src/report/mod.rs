@@ -15,10 +15,9 @@ mod table;
 mod view;
 mod waits;
 
-use crate::failure::{Failure, ended, failed};
+use crate::failure::{Failure, failed};
 use crate::input::manifest::Manifest;
 use crate::input::{self, OpenedInput};
-use crate::options::exit_status::SUCCESS;
 use crate::options::reading::{CallForm, FieldChoice, Graph, NumberColumn, ReportOptions};
 use crate::picture;
 use crate::stderr::write_stderr;
@@ -165,11 +164,7 @@ fn columns(options: &ReportOptions, keys: &[SortKey], children: Children) -> Vec
     columns
 }
 
-pub(crate) fn report(options: &ReportOptions) -> u8 {
-    ended(run(options).map(|()| SUCCESS))
-}
-
-fn run(options: &ReportOptions) -> Result<(), Failure> {
+pub(crate) fn report(options: &ReportOptions) -> Result<(), Failure> {
     let mut opened = input::open(&input::spec(&options.input)?)?;
     if options.branch_stack {
         opened.input = opened.input.by_branches();

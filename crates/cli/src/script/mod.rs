@@ -13,9 +13,8 @@ mod lines;
 mod memory;
 mod registers;
 
-use crate::failure::{Failure, ended, failed};
+use crate::failure::{Failure, failed};
 use crate::input::{self, OpenedInput};
-use crate::options::exit_status::SUCCESS;
 use crate::options::reading::ScriptOptions;
 use crate::picture;
 use crate::report::{missing, written};
@@ -100,11 +99,7 @@ fn for_place<T: Default>(list: &mut Vec<T>, place: usize) -> &mut T {
     &mut list[place]
 }
 
-pub(crate) fn script(options: &ScriptOptions) -> u8 {
-    ended(run(options).map(|()| SUCCESS))
-}
-
-fn run(options: &ScriptOptions) -> Result<(), Failure> {
+pub(crate) fn script(options: &ScriptOptions) -> Result<(), Failure> {
     let asked = FieldSelection::parse(options.fields.as_deref()).map_err(failed)?;
     let opened = input::open(&input::spec(&options.input)?)?;
     let (notes, OpenedInput { input, name, .. }) = (opened.notes(), opened);

@@ -23,7 +23,7 @@ pub(crate) mod spread;
 mod windows;
 
 use crate::control::Channel;
-use crate::failure::{Failure, ended, failed};
+use crate::failure::{Failure, failed};
 use crate::foreground::waiter;
 use crate::options::exit_status;
 use crate::options::stat::StatOptions;
@@ -41,14 +41,10 @@ use run::{Outcome, StatRun};
 use std::cell::{OnceCell, RefCell};
 use std::io::Write;
 
-pub(crate) fn stat(options: &StatOptions) -> u8 {
+pub(crate) fn stat(options: &StatOptions) -> Result<u8, Failure> {
     for warning in options.warnings() {
         write_stderr(&format!("pmux: {warning}"));
     }
-    ended(try_stat(options))
-}
-
-fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
     let session = crate::session::open(&options.shared, None).map_err(|error| failed(error_message(&error)))?;
     if let (true, Backend::Usage { why }) = (options.tree, session.backend()) {
         let why = error_message(&pmux::Error::Refused(vec![(**why).clone()]));
@@ -132,28 +128,25 @@ fn several(runs: u32, output: &mut StatOutput, measure: &mut Measure<'_>) -> Res
     result
 }
 
-pub(crate) fn timec(options: &TimecOptions) -> u8 {
+pub(crate) fn timec(options: &TimecOptions) -> Result<u8, Failure> {
     let TimecOptions { events, json, shared, command } = options.clone();
     let options = &StatOptions { events, json, shared, command, ..Default::default() };
-    let measured = || -> Result<u8, Failure> {
-        let session = crate::session::open(&options.shared, None).map_err(|error| failed(error_message(&error)))?;
-        let plan = Plan::new(&session, options).map_err(failed)?;
-        let mut output = StatOutput::open(options).map_err(failed)?;
-        backend_line(&session).filter(|_| options.json).into_iter().for_each(|line| output.announce(line));
-        let control = RefCell::new(None);
-        let run = StatRun { session: &session, options, plan: &plan, counters_announced: OnceCell::new(), control };
-        let outcome = run.measure(&mut waiter()?, &mut output)?;
-        let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-        if options.json {
-            outcome.report.iter().for_each(|report| output.write(report));
-            return Ok(outcome.status);
-        }
-        let text = outcome.report.map(|mut report| {
-            report.notes.extend(backend_line(&session).map(Note::measurement));
-            format::timec::compose(&report, &program)
-        });
-        let written = std::io::stderr().write_all(text.unwrap_or_default().as_bytes()).is_ok();
-        Ok(if written { outcome.status } else { exit_status::FAILED })
-    };
-    ended(measured())
+    let session = crate::session::open(&options.shared, None).map_err(|error| failed(error_message(&error)))?;
+    let plan = Plan::new(&session, options).map_err(failed)?;
+    let mut output = StatOutput::open(options).map_err(failed)?;
+    backend_line(&session).filter(|_| options.json).into_iter().for_each(|line| output.announce(line));
+    let control = RefCell::new(None);
+    let run = StatRun { session: &session, options, plan: &plan, counters_announced: OnceCell::new(), control };
+    let outcome = run.measure(&mut waiter()?, &mut output)?;
+    let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    if options.json {
+        outcome.report.iter().for_each(|report| output.write(report));
+        return Ok(outcome.status);
+    }
+    let text = outcome.report.map(|mut report| {
+        report.notes.extend(backend_line(&session).map(Note::measurement));
+        format::timec::compose(&report, &program)
+    });
+    let written = std::io::stderr().write_all(text.unwrap_or_default().as_bytes()).is_ok();
+    Ok(if written { outcome.status } else { exit_status::FAILED })
 }

@@ -7,9 +7,8 @@
 
 mod data;
 
-use crate::failure::{Failure, ended};
+use crate::failure::Failure;
 use crate::input;
-use crate::options::exit_status;
 use crate::options::timeline::TimelineOptions;
 use crate::picture;
 use crate::picture::output::{self, Kind, Packing};
@@ -33,11 +32,7 @@ const KIND: Kind = Kind {
     opens: "Open it in a web browser; it needs no network",
 };
 
-pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
-    ended(run(options).map(|()| exit_status::SUCCESS))
-}
-
-fn run(options: &TimelineOptions) -> Result<(), Failure> {
+pub(crate) fn timeline(options: &TimelineOptions) -> Result<(), Failure> {
     let to = output::place(&options.output, "timeline.html", KIND)?;
     let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     let (drawn, waits) = picture::whole_with_waits(&input::spec(&options.input)?, &options.part.wanted(), look)?;

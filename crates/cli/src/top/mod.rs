@@ -14,9 +14,8 @@ mod screen;
 mod text;
 mod waits;
 
-use crate::failure::{Failure, ended, failed};
+use crate::failure::{Failure, failed};
 use crate::foreground;
-use crate::options::exit_status;
 use crate::options::top::TopOptions;
 use crate::stderr::write_stderr;
 use crate::style::ColorChoice;
@@ -47,11 +46,7 @@ const LENGTHS: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..
 /// So many rows are shown without a terminal.
 const USUAL_ENTRIES: usize = 20;
 
-pub(crate) fn top(options: &TopOptions) -> u8 {
-    ended(run(options).map(|()| exit_status::SUCCESS))
-}
-
-fn run(options: &TopOptions) -> Result<(), Failure> {
+pub(crate) fn top(options: &TopOptions) -> Result<(), Failure> {
     let device = TerminalDevice::unless_text(options.stdio || options.json);
     let keeping = if device.is_some() { Keeping::Seconds } else { Keeping::Nothing };
     let (feed, facts) = Feed::begin(options, keeping)?;

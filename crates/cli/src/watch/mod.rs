@@ -20,7 +20,7 @@ mod targets;
 mod tests;
 mod trace;
 
-use crate::failure::{Failure, ended, failed};
+use crate::failure::{Failure, failed};
 use crate::options::watch::WatchOptions;
 use output::WatchOutput;
 use pmux::Error;
@@ -40,11 +40,7 @@ fn failure(error: &Error) -> Failure {
     (text, status)
 }
 
-pub(crate) fn watch(options: &WatchOptions) -> u8 {
-    ended(try_watch(options))
-}
-
-fn try_watch(options: &WatchOptions) -> Result<u8, Failure> {
+pub(crate) fn watch(options: &WatchOptions) -> Result<u8, Failure> {
     let targets = targets::parse(&options.targets).map_err(failed)?;
     let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
     let output = WatchOutput::open(options).map_err(failed)?;
