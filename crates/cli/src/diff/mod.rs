@@ -153,7 +153,6 @@ fn to_text(compared: &[Compared], options: &DiffOptions, width: Option<usize>) -
     text
 }
 
-/// What makes smaller changes certain.
 fn more_tells((before, after): (usize, usize)) -> &'static str {
     if before.min(after) < 2 {
         "; longer recordings tell smaller changes"

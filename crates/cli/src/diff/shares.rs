@@ -46,7 +46,6 @@ pub(super) enum Scope {
 /// A function: its name, and that of its program.
 pub(super) type Name = (String, String);
 
-/// An event of a recording.
 #[derive(Default)]
 pub(super) struct EventShares {
     pub(super) all: WeightSum,

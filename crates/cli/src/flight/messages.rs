@@ -31,7 +31,6 @@ fn fired(status: &Value) -> u64 {
     items(&status["triggers"]).map(|trigger| count(&trigger["fired"])).sum()
 }
 
-/// How far back it reaches, and with how much memory.
 fn kept(status: &Value) -> String {
     let held = &status["held"];
     let cpus = plural(items(&held["cpus"]).count() as u64, "CPU");

@@ -173,7 +173,7 @@ fn equal_ids_count_once() {
 }
 
 #[test]
-fn rows_are_checked() {
+fn rows_trees_and_output_are_checked() {
     bad("-A true", "-A shows CPUs");
     bad("-e x -G g true", "-G counts on CPUs");
     bad("--for-each-cgroup g true", "give -a or -C");
@@ -183,10 +183,6 @@ fn rows_are_checked() {
     bad("--per-thread true", "use --tree");
     bad("-a -A --per-thread true", "--per-thread and -A");
     assert!(good("-A").no_aggr);
-}
-
-#[test]
-fn trees_are_checked() {
     assert!(good("--tree -j -v true").tree);
     bad("--tree -a true", "COMMAND alone");
     bad("--tree -p 1 true", "COMMAND alone");
@@ -197,10 +193,6 @@ fn trees_are_checked() {
     bad("--tree -i true", "with -i");
     bad("--tree -x, true", "use -j");
     bad("--tree -I 100 true", "with -I");
-}
-
-#[test]
-fn output_is_checked() {
     bad("-j -x, true", "-j and -x");
     bad("-B -x, true", "-B is for people");
     bad("-o f --log-fd 3 true", "-o and --log-fd");

@@ -158,7 +158,6 @@ pub(super) fn reason(plan: &Plan, who: &str, why: &NeverReason) -> String {
 /// How a reason begins that follows a name like a verb.
 const NEEDS: &str = "needs ";
 
-/// Why an event is never counted.
 pub(super) fn why(plan: &Plan, why: &NeverReason) -> String {
     let name = |event: &usize| plan.events.get(*event).map(|event| visible(&event.name)).unwrap_or_default();
     let pmu = |event: &usize| {

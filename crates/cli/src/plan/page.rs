@@ -134,7 +134,6 @@ fn turns(out: &mut String, planned: &Planned, style: Style, signs: Signs) {
     }
 }
 
-/// The first characters of a text.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -81,7 +81,6 @@ fn write_to(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-/// What a place in a stack is called.
 pub(super) fn spot_name(view: &View<'_>, spot: Spot) -> String {
     let mut text = String::new();
     push_spot_name(view, spot, &mut text);

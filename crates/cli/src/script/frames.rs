@@ -13,7 +13,6 @@ use pmux::profile::{CodeFrame, FrameId, ModuleKind, Profile, Symbols};
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
-/// How a frame is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// A line of a call chain, behind those of what was inlined there.

@@ -23,10 +23,7 @@ const SHORT_PATIENCE: Duration = Duration::from_millis(200);
 
 /// Runs `pmux status` and returns the exit status: 1 where there is no service.
 pub(crate) fn status(options: &StatusOptions) -> u8 {
-    match show(options) {
-        Ok(status) => status,
-        Err(text) => report_error(&text, exit_status::NO_SERVICE),
-    }
+    show(options).unwrap_or_else(|text| report_error(&text, exit_status::NO_SERVICE))
 }
 
 /// Who holds debug registers through the service, a line each, as far as this user may know; nothing without a service.

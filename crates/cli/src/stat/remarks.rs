@@ -21,7 +21,6 @@ use std::time::Duration;
 const SMALLEST_GAP: Nanos = Nanos(1_000_000);
 
 impl Note {
-    /// Makes a note about the measurement as a whole.
     pub(crate) fn measurement(text: impl Into<String>) -> Self {
         Self { about: About::Measurement, text: text.into(), help: Vec::new() }
     }

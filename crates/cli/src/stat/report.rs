@@ -102,7 +102,6 @@ pub(crate) struct EventColumn {
 }
 
 impl EventColumn {
-    /// Makes a column of plain numbers.
     pub(crate) fn new(name: &str, canonical: &str) -> Self {
         Self { name: name.to_owned(), canonical: canonical.to_owned(), unit: String::new(), scale: 1.0 }
     }
@@ -251,8 +250,7 @@ impl Value {
             (Self::NotCounted { enabled_ns: a }, Self::NotCounted { enabled_ns: b }) => {
                 Self::NotCounted { enabled_ns: a.saturating_add(b) }
             }
-            (waited @ Self::NotCounted { .. }, _) | (_, waited @ Self::NotCounted { .. }) => waited,
-            (Self::NotSupported, Self::NotSupported) => Self::NotSupported,
+            (Self::NotSupported, other) | (other, Self::NotSupported) => other,
         }
     }
 }

@@ -52,7 +52,6 @@ pub(super) enum Keeping {
     Nothing,
 }
 
-/// The last seconds of a stream.
 #[derive(Default)]
 pub(super) struct Kept {
     keeping: Keeping,

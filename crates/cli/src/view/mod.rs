@@ -53,7 +53,6 @@ fn run(options: &ViewOptions) -> Result<std::convert::Infallible, Failure> {
     server::serve(&listener, server::ServedProfile { path, port, body: body.into() })
 }
 
-/// A text as it may stand in a link.
 fn percent(text: &str) -> String {
     let one = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => char::from(byte).to_string(),

@@ -31,7 +31,6 @@ struct Merged {
     all_looked_at: bool,
 }
 
-/// Whether two call chains read the same.
 fn is_same_way(one: &[Arc<ResolvedAddress>], other: &[Arc<ResolvedAddress>]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.to_string() == other.to_string())
 }

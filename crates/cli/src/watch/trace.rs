@@ -151,7 +151,6 @@ pub(super) fn number(value: u64) -> String {
     if value < 1 << 32 { value.to_string() } else { format!("{value:#x}") }
 }
 
-/// The line that tells what was left out.
 pub(super) fn left_out(count: u64, style: Style) -> String {
     let mut out = String::new();
     let hits = if count == 1 { "hit" } else { "hits" };

@@ -38,13 +38,13 @@ fn what_was_inlined_has_rows_and_stands_in_trees() {
     let mill = shares(&all, "mill").unwrap();
     assert!(mill[1] > 80.0, "{all}");
     // Below the function stands what was inlined, each in what it was put into.
-    let lines: Vec<&str> = all.lines().map(|line| line.trim_start_matches([' ', '|'])).collect();
-    let ends = ["mill", "sift (inlined)", "grind (inlined)"];
-    assert!(lines.windows(3).any(|found| found.iter().zip(ends).all(|(line, end)| line.ends_with(end))), "{all}");
+    let stand_in_turn = |text: &str, ends: [&str; 3]| {
+        let lines: Vec<&str> = text.lines().collect();
+        lines.windows(3).any(|found| found.iter().zip(ends).all(|(line, end)| line.ends_with(end)))
+    };
+    assert!(stand_in_turn(&all, ["mill", "sift (inlined)", "grind (inlined)"]), "{all}");
     let callee = table(PMUX, &file, &["--no-children", "-g", "callee"]);
-    let lines: Vec<&str> = callee.lines().collect();
-    let ends = ["grind (inlined)", "sift (inlined)", "mill"];
-    assert!(lines.windows(3).any(|found| found.iter().zip(ends).all(|(line, end)| line.ends_with(end))), "{callee}");
+    assert!(stand_in_turn(&callee, ["grind (inlined)", "sift (inlined)", "mill"]), "{callee}");
     let without = table(PMUX, &file, &["--no-inline"]);
     assert!(!without.contains("(inlined)"), "{without}");
     assert_eq!(shares(&without, "mill"), Some(mill.clone()));

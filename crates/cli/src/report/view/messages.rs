@@ -130,7 +130,6 @@ pub(super) struct ThreadLine {
     pub(super) weights: Vec<Weight>,
 }
 
-/// What there is in the recording.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Overview {
     pub(super) events: Vec<EventLine>,

@@ -104,14 +104,12 @@ pub(super) fn push_scope_header(out: &mut String, report: &StatReport, widths: &
     }
 }
 
-/// Appends the time of an interval.
 pub(super) fn push_moment(out: &mut String, report: &StatReport, style: Style) {
     if let ReportPeriod::Interval { at_ns, .. } = report.period {
         style.paint(out, Ink::Faint, &format!("{:>16} ", numbers::seconds(at_ns)));
     }
 }
 
-/// Appends the CPU or the thread.
 pub(super) fn push_scope(out: &mut String, report: &StatReport, widths: &TableWidths, scope: RowScope) {
     if let Some(cpu) = scope.cpu {
         let _ = write!(out, "CPU{cpu:<7} ");

@@ -72,7 +72,6 @@ impl TreeWidths {
     }
 }
 
-/// Appends heads, lines and the total.
 pub(super) fn push(out: &mut String, heads: &[Head], lines: &[TreeLine], total: &TreeLine, style: Style) {
     let all = || lines.iter().chain([total]);
     let widest = |text_of: &dyn Fn(&TreeLine) -> usize| all().map(text_of).max().unwrap_or(0);
