@@ -26,7 +26,6 @@ impl PlannedPmu {
     }
 }
 
-/// What an event needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Need {
     /// Its PMU, by number.

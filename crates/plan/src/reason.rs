@@ -66,7 +66,6 @@ pub(super) struct Refusal<'a> {
     pub(super) needs: &'a [Option<Need>],
     /// The events of the group.
     pub(super) members: &'a [usize],
-    /// The events that are open.
     pub(super) open: &'a [usize],
 }
 

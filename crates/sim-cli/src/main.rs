@@ -73,7 +73,6 @@ fn sim(options: &SimOptions) -> u8 {
     printer.finish()
 }
 
-/// What scenarios are run on.
 enum Machine {
     Simulated,
     Kernel(kernel::Kernel),

@@ -5,10 +5,8 @@
 use pmux_sim::scenario::ast::SourceSpan;
 use std::time::Duration;
 
-/// What came of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
-    /// Everything was as expected.
     Passed,
     /// Something was not; at least one.
     Failed(Vec<Failure>),
@@ -25,7 +23,6 @@ pub(super) enum Outcome {
 /// One statement that did not do what it should.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Failure {
-    /// Where it stands.
     pub(super) place: SourceSpan,
     /// The statement, as it would be printed.
     pub(super) statement: String,
@@ -33,7 +30,6 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
-/// Something that a machine lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Lack {
     /// Its name in `PMUX_REQUIRE`.
@@ -53,13 +49,11 @@ impl Lack {
 pub(super) struct Ran {
     /// The file, as it was named.
     pub(super) file: String,
-    /// What came of it.
     pub(super) outcome: Outcome,
     /// What happened when, if that is known.
     pub(super) timeline: Option<String>,
     /// What is to be said besides.
     pub(super) remarks: Option<String>,
-    /// How long it took.
     pub(super) took: Duration,
 }
 

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
-/// Prints scenarios as they end.
 pub(super) struct Printer {
     json: bool,
     timeline: bool,

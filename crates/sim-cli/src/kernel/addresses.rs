@@ -44,12 +44,10 @@ impl Addresses {
         Self { page_bytes, pages, executed }
     }
 
-    /// How many pages there are.
     pub(super) fn pages(&self) -> u32 {
         u32::try_from(self.pages.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether something there is executed.
     pub(super) fn are_executed(&self) -> bool {
         self.executed
     }

@@ -14,7 +14,6 @@ use pmux_sim::scenario::trigger_watch::{TriggerWatch, fired};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
-/// What is seen.
 pub(super) struct Facts<'a> {
     opened: &'a mut Opened,
     tasks: &'a Tasks,

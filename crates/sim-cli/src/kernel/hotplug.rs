@@ -19,7 +19,6 @@ fn switch(cpu: u32) -> String {
     format!("/sys/devices/system/cpu/cpu{cpu}/online")
 }
 
-/// Whether this user may switch a CPU.
 pub(super) fn can_switch(cpu: u32) -> bool {
     std::fs::OpenOptions::new().write(true).open(switch(cpu)).is_ok()
 }
@@ -50,14 +49,12 @@ impl Switches {
         }
     }
 
-    /// Switches a CPU off.
     pub(super) fn off(&mut self, cpu: u32) -> Result<(), StatementError> {
         // Noted before: a write that fails may have done it.
         self.off.insert(cpu);
         self.write(cpu, "0")
     }
 
-    /// Switches a CPU on.
     pub(super) fn on(&mut self, cpu: u32) -> Result<(), StatementError> {
         self.write(cpu, "1")?;
         self.off.remove(&cpu);

@@ -34,20 +34,16 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tasks::Tasks;
 
-/// This machine.
 pub(super) struct Kernel {
     waiter: Waiter,
 }
 
 /// Why a scenario does not go on.
 enum Stop {
-    /// A statement could not be carried out.
     Error(StatementError),
-    /// A signal asks it to stop.
     Signal(i32),
 }
 
-/// What went wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct StatementError {
     /// The error's number, where it has one that a scenario can expect.
@@ -219,7 +215,6 @@ impl Run<'_> {
         self.timeline.push_str(&lines);
     }
 
-    /// Lets time pass.
     fn wait(&mut self, span: Duration) -> Result<(), Stop> {
         let until = Instant::now() + span;
         loop {

@@ -13,11 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What one `open` has opened.
 pub(super) enum Holding {
-    /// A group on a task.
     Task(Box<ExactGroup>),
     /// The same group on CPUs.
     Cpus(Vec<(u32, ExactGroup)>),
-    /// A set.
     Set(ExactSet),
 }
 
@@ -49,11 +47,9 @@ impl Holding {
 
 /// An event by its name.
 pub(super) struct Entry {
-    /// Which holding.
     pub(super) holding: usize,
     /// Which event of its group.
     pub(super) index: usize,
-    /// What is counted.
     target: Target,
     flags: Flags,
     /// What it counts of that.
@@ -106,7 +102,6 @@ impl Entry {
     }
 }
 
-/// All events that are open.
 #[derive(Default)]
 pub(super) struct Opened {
     entries: BTreeMap<String, Entry>,
@@ -116,18 +111,15 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// The names that are open.
     pub(super) fn names(&self) -> Vec<String> {
         self.entries.keys().cloned().collect()
     }
 
-    /// Takes a new holding.
     pub(super) fn hold(&mut self, holding: Holding) -> usize {
         self.holdings.push(Some(holding));
         self.holdings.len() - 1
     }
 
-    /// Gives a name to an event.
     pub(super) fn name(&mut self, name: &str, entry: Entry) {
         self.entries.insert(name.to_owned(), entry);
     }

@@ -14,24 +14,20 @@ use pmux_sim::scenario::ast::ForkKind;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-/// One task.
 pub(super) struct ScenarioTask {
     worker: Worker,
     /// The CPU that it runs on.
     pub(super) cpu: u32,
-    /// Whether it has ended.
     pub(super) exited: bool,
     user: u32,
 }
 
 impl ScenarioTask {
-    /// Its thread.
     pub(super) fn tid(&self) -> i32 {
         self.worker.tid()
     }
 }
 
-/// All tasks.
 pub(super) struct Tasks {
     stage: Stage,
     tasks: BTreeMap<String, ScenarioTask>,
@@ -50,7 +46,6 @@ impl Tasks {
         Self { stage: plan.stage, tasks: BTreeMap::new(), children: 0 }
     }
 
-    /// A task by its name.
     pub(super) fn task(&self, name: &str) -> Result<&ScenarioTask, StatementError> {
         self.tasks.get(name).ok_or_else(|| StatementError::new(format!("there is no task {name}")))
     }
@@ -65,7 +60,6 @@ impl Tasks {
         self.tasks.iter().filter(|(_, task)| there(task)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether a task has ended.
     pub(super) fn has_exited(&self, name: &str) -> bool {
         self.tasks.get(name).is_some_and(|task| task.exited)
     }
@@ -158,7 +152,6 @@ impl Tasks {
         Ok(acts)
     }
 
-    /// A child begins to exist.
     pub(super) fn fork(&mut self, parent: &str, child: &str, kind: ForkKind) -> Result<Vec<Act>, StatementError> {
         let child_kind = match kind {
             ForkKind::Process => ChildKind::Process,
@@ -175,7 +168,6 @@ impl Tasks {
         Ok(vec![act(parent, work_done), act(child, born)])
     }
 
-    /// A task ends.
     pub(super) fn exit(&mut self, name: &str) -> Result<Vec<Act>, StatementError> {
         let task = self.task_mut(name)?;
         let work_done = task.worker.exit().map_err(|error| statement_error(name, &error))?;

@@ -62,9 +62,7 @@ impl Measure {
 /// Something that a task did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Act {
-    /// Who.
     pub(super) task: String,
-    /// On which CPU.
     pub(super) cpu: u32,
     /// By what statement.
     pub(super) kind: ActKind,
@@ -77,14 +75,10 @@ pub(super) struct Act {
 pub(super) enum ActKind {
     /// An access to an address of the scenario.
     Access {
-        /// The address.
         address: u64,
-        /// What was done there.
         kind: AccessKind,
     },
-    /// It began another program.
     Exec,
-    /// Anything else.
     Other,
 }
 
@@ -163,7 +157,6 @@ impl Clock {
         self.since_ns = self.since_ns.map(|_| now_ns);
     }
 
-    /// What it shows.
     pub(super) fn value_ns(self, now_ns: u64) -> u64 {
         self.sum_ns.saturating_add(self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns)))
     }

@@ -191,7 +191,6 @@ impl Drop for Kernel {
     }
 }
 
-/// What came of a file.
 #[derive(Default)]
 struct Report {
     failures: Vec<String>,

@@ -9,7 +9,6 @@ use pmux_engine::pmu::BankError;
 use pmux_engine::target::ContextKey;
 use pmux_engine::{Count, Nanos, OpenError, ReadError};
 
-/// How far a check goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Depth {
     /// As far as costs the same however many tasks and CPUs there are.

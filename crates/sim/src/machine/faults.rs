@@ -159,7 +159,6 @@ impl Faults {
         }
     }
 
-    /// Nothing goes wrong any more.
     pub(super) fn clear(&mut self) {
         *self = Self { struck: self.struck, unread: self.unread, ..Self::default() };
     }

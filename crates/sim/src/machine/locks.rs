@@ -122,7 +122,6 @@ pub(super) enum Allowed {
     Bank,
 }
 
-/// The host is called.
 #[inline]
 pub(super) fn called(call: &'static str, allowed: Allowed) {
     let forbidden = match allowed {

@@ -402,7 +402,6 @@ impl State {
         }
     }
 
-    /// Stops a register where it is.
     pub(crate) fn halt(&mut self, key: RegisterKey) {
         self.fold(key);
         let Some(register) = self.register_mut(key).filter(|register| register.started) else { return };
