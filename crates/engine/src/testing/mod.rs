@@ -44,6 +44,7 @@ pub(crate) const TAKEN: u64 = 2;
 
 const PMUS: usize = 4;
 
+#[derive(Default)]
 struct Register {
     generation: u64,
     rate: u64,
@@ -174,11 +175,6 @@ impl Machine {
         let machine = Self { debug, ..Self::assemble(Near::Once, 0) };
         Engine::new(machine, (0..4).map(CpuId).collect::<CpuMask>())
     }
-
-    /// A machine whose tasks share the counters of the CPU that they are on.
-    pub(crate) fn shared(cpus: u32) -> Engine<Self> {
-        Self::shared_on(cpus)
-    }
 }
 
 impl<K: LockKind> Machine<K> {
@@ -186,7 +182,7 @@ impl<K: LockKind> Machine<K> {
         Engine::new(Self::assemble(near, 0), (0..cpus).map(CpuId).collect::<CpuMask>())
     }
 
-    /// The same with whatever locks.
+    /// A machine whose tasks share the counters of the CPU that they are on.
     pub(crate) fn shared_on(cpus: u32) -> Engine<Self> {
         let engine = Engine::new(Self::assemble(Near::Once, cpus), (0..cpus).map(CpuId).collect::<CpuMask>());
         (0..cpus).map(CpuId).for_each(|cpu| engine.host().place(ContextKey::Cpu(cpu), Presence::On(cpu)));
@@ -378,11 +374,8 @@ impl CounterBank for Bank {
             rate: program.spec.attr.config,
             mask,
             raw: program.start,
-            started: false,
-            wrapped: false,
             measured: lease.pmu == KERNEL,
-            enabled: 0,
-            ended: false,
+            ..Register::default()
         };
         let mut registers = lock(&self.registers);
         let slots = &mut registers.slots[pmu];

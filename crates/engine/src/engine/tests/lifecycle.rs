@@ -179,8 +179,7 @@ fn a_scarce_slot_that_was_refused_can_be_had_later() {
     engine.host().run_task(1, 5);
     assert_eq!(engine.state(refused.events[0]), Ok(EventState::Inactive), "the group left with its refused member");
     assert_eq!(engine.host().leased(), 0);
-    let other = engine.open(&group(SCARCE, &[event(1); 2]), A).unwrap();
-    engine.enable_group(other.group).unwrap();
+    let other = engine.open_enabled(&group(SCARCE, &[event(1); 2]), A);
     engine.host().run_task(1, 5);
     assert_eq!(engine.read(other.events[1]), Ok(count(5, 5, 5)));
 }

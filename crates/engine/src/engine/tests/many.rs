@@ -145,7 +145,7 @@ fn many_count_as_one_after_the_other_does() {
 
 #[test]
 fn targets_may_be_cpus_and_may_come_twice() {
-    for engine in [Machine::engine(3), Machine::shared(3)] {
+    for engine in [Machine::engine(3), Machine::shared_on(3)] {
         engine.cpu_offline(CpuId(1));
         let cpus = [0, 1, 2, 0].map(|cpu| Target::cpu(CpuId(cpu)));
         let groups = [group(PLENTY, &[event(1)]), group(SCARCE, &[event(2)])];

@@ -15,7 +15,7 @@ const CPU: CpuId = CpuId(0);
 
 /// A machine, and tasks that are on no CPU yet.
 fn machine(cpus: u32) -> Engine<Machine> {
-    let engine = Machine::shared(cpus);
+    let engine: Engine<Machine> = Machine::shared_on(cpus);
     (0..100).for_each(|task| engine.host().place(ContextKey::Task(TaskId(task)), Presence::Out));
     engine
 }

@@ -25,13 +25,11 @@ fn event(rate: u64) -> Attr {
 /// A group of two whose master is older than it, and of whose count a child that has exited has a part; what its events have
 /// counted.
 fn latecomer(engine: &Racer) -> (GroupId, Vec<EventId>, [u64; 2]) {
-    let open = || engine.open(&group(PLENTY, &[event(1), event(2)]), Target::task(PARENT)).unwrap();
+    let open = || engine.open_enabled(&group(PLENTY, &[event(1), event(2)]), Target::task(PARENT));
     let run = |task, ns| engine.host().run(&[ContextKey::Task(task)], ns);
     let older = open();
-    engine.enable_group(older.group).unwrap();
     run(PARENT, 1000);
     let late = open();
-    engine.enable_group(late.group).unwrap();
     assert_eq!(engine.census().masters, 1);
     engine.task_fork(PARENT, CHILD).unwrap();
     run(CHILD, 100);
@@ -113,8 +111,7 @@ fn no_client_joins_what_comes_to_count_something_else() {
 fn a_join_asks_only_about_slots_that_are_held() {
     let story = || {
         let engine: Arc<Racer> = Arc::new(Machine::engine_on(1, Near::Once).with_sharing(Sharing::On));
-        let first = engine.open(&group(PLENTY, &[event(1)]), Target::task(PARENT)).unwrap();
-        engine.enable_group(first.group).unwrap();
+        let first = engine.open_enabled(&group(PLENTY, &[event(1)]), Target::task(PARENT));
         let opener = {
             let engine = Arc::clone(&engine);
             shuttle::thread::spawn(move || {
