@@ -33,7 +33,7 @@ impl State {
         if let Some(shelf) = self.shelf_mut(place) {
             shelf.insert(event.index, only_on, site);
             if special {
-                shelf.mark_special(site);
+                shelf.special.push(site);
             }
         }
         site

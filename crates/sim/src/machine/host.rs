@@ -122,9 +122,4 @@ impl Machine {
         self.shared.here.store(before, Relaxed);
         result
     }
-
-    /// Whether the clock is one that must not be.
-    pub(super) fn inject_clock_fault(&self, injected: Option<InjectedFault>) {
-        self.shared.jumps.store(injected == Some(InjectedFault::ClockJumps), Relaxed);
-    }
 }

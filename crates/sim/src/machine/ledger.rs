@@ -193,7 +193,7 @@ pub(crate) struct CountSite {
 pub(crate) struct Shelf {
     sorted: Vec<(u32, u32, u32)>,
     /// Those that have a total of their own.
-    special: Vec<u32>,
+    pub(super) special: Vec<u32>,
 }
 
 const ANYWHERE: u32 = u32::MAX;
@@ -224,11 +224,6 @@ impl Shelf {
             let (_, _, site) = self.sorted.remove(at);
             self.special.retain(|&other| other != site);
         }
-    }
-
-    /// Notes that a site has a total of its own.
-    pub(crate) fn mark_special(&mut self, site: u32) {
-        self.special.push(site);
     }
 
     /// The `index`-th site with a total of its own.

@@ -4,8 +4,7 @@
 
 use super::faults::InjectedFault;
 use super::samples::period_of;
-use crate::machine::Kind;
-use crate::machine::{Counts, Description, PmuDescription};
+use crate::machine::{Counts, Description, Kind, PmuDescription};
 use pmux_abi::attr::{Attr, EventType, breakpoint};
 use pmux_engine::hw_breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
 use pmux_engine::pmu::share_key::{canonical, canonical_of_records, counting_part};

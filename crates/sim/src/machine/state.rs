@@ -15,8 +15,7 @@ use super::time::Attention;
 use super::trace::Timeline;
 use super::views::AtCall;
 use crate::check::Violation;
-use crate::machine::Description;
-use crate::machine::{KINDS, Kind, Rates};
+use crate::machine::{Description, KINDS, Kind, Rates};
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -89,7 +88,7 @@ pub(crate) struct Cpu {
     /// How many open groups want this CPU, whatever runs on it.
     pub(crate) wanted: u32,
     /// Who waits for a turn here, beside the current task.
-    queue: std::collections::VecDeque<TaskId>,
+    pub(super) queue: std::collections::VecDeque<TaskId>,
 }
 
 impl Cpu {
@@ -124,7 +123,7 @@ pub(crate) struct SimTask {
     /// Where it runs when it runs.
     pub(crate) home: CpuId,
     pub(crate) last: Option<CpuId>,
-    rates: RatesId,
+    pub(super) rates: RatesId,
     base: [u64; KINDS],
     /// For how long it has run at its rates, while it is no CPU's `current`.
     elapsed: u64,
@@ -302,10 +301,6 @@ impl State {
         while self.next_in_queue(cpu).is_some() {}
     }
 
-    pub(crate) fn has_queue(&self, cpu: CpuId) -> bool {
-        !self.cpu(cpu).queue.is_empty()
-    }
-
     /// A task waits for no turn any more.
     fn leave_queues(&mut self, task: TaskId) {
         if self.task(task).is_none_or(|task| task.waits == 0) {
@@ -411,10 +406,6 @@ impl State {
             (it.elapsed, it.rates) = (0, rates);
             self.plan(cpu);
         }
-    }
-
-    pub(crate) fn rates_id_of(&self, task: TaskId) -> Option<RatesId> {
-        self.task(task).map(|task| task.rates)
     }
 
     pub(crate) fn rates_on(&self, cpu: CpuId) -> &Rates {

@@ -26,7 +26,7 @@ pub(super) enum Stopped {
     /// It has come as far as it should.
     There,
     /// A turn has ended somewhere, or a tick came where several tasks want a turn: see
-    /// [`Machine::take_attention`].
+    /// [`State::attention`].
     Attention,
 }
 
@@ -97,7 +97,7 @@ impl Machine {
             if state.injected == Some(InjectedFault::StartLate) {
                 state.start_the_late();
             }
-            let crowded = |cpu: &&CpuId| state.has_queue(**cpu) && state.cpu(**cpu).current.is_some();
+            let crowded = |cpu: &&CpuId| !state.cpu(**cpu).queue.is_empty() && state.cpu(**cpu).current.is_some();
             let turns: Vec<_> = due.ticks.iter().filter(crowded).map(|&cpu| Attention::Turn(cpu)).collect();
             state.attention.extend(turns);
         }
@@ -140,11 +140,6 @@ impl Machine {
         let (out_context, next_context) = (context(out), context(next));
         self.on_cpu(cpu, || engine.switch(cpu, out_context.as_ref(), next_context.as_ref()));
         lock(&self.shared.state).arrive(cpu, out, next);
-    }
-
-    /// The CPUs whose tasks need the driver.
-    pub(super) fn take_attention(&self) -> Vec<Attention> {
-        std::mem::take(&mut lock(&self.shared.state).attention)
     }
 
     /// The engine, for the code that it calls.

@@ -260,13 +260,9 @@ fn what_a_machine_can_not_count_is_said() {
     machine.pmus[0] = machine.pmus[0].clone().with_constraint(Kind::REF_CYCLES, SlotMask(0));
     assert_eq!(fates(&machine, "ref-cycles"), [EventFit::Never(NeverReason::NotCounted { event: 0 })]);
     machine.cpus = 0;
-    assert_eq!(plan_error(&machine, "cycles"), PlanError::Machine(DescriptionError::Cpus(0)));
+    assert_eq!(pmux_plan::plan(&machine, &request("cycles")), Err(PlanError::Machine(DescriptionError::Cpus(0))));
     let empty = Request { groups: vec![group(Vec::new())], scope: Scope::Task };
     assert_eq!(pmux_plan::plan(&counters(1), &empty), Err(PlanError::EmptyGroup(0)));
-}
-
-fn plan_error(machine: &Description, text: &str) -> PlanError {
-    plan(machine, &request(text)).unwrap_err()
 }
 
 #[test]

@@ -9,6 +9,7 @@ use pmux_engine::pmu::{Slot, Slots};
 use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, PmuId, TaskId};
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Why nothing was done with a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,7 +173,7 @@ impl World {
     /// The machine does something from now on that no machine may do; `None` ends it.
     pub fn inject(&mut self, injected: Option<InjectedFault>) {
         self.with(|state| state.injected = injected);
-        self.machine.inject_clock_fault(injected);
+        self.machine.shared.jumps.store(injected == Some(InjectedFault::ClockJumps), Relaxed);
         self.machine.shared.pmus.iter().for_each(|pmu| pmu.inject(injected));
     }
 

@@ -4,8 +4,7 @@ use super::super::faults::InjectedFault;
 use super::super::state::{QueueEnd, SimTask};
 use super::super::time::{Attention, Stopped};
 use super::{CpuError, TaskError, World};
-use crate::machine::Access;
-use crate::machine::Kind;
+use crate::machine::{Access, Kind};
 use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, Nanos, TaskId};
 
@@ -126,7 +125,7 @@ impl World {
 
     /// Sees to the tasks whose turns have ended, and to those who wait for one.
     fn attend(&mut self) {
-        for attention in self.machine.take_attention() {
+        for attention in self.with(|state| std::mem::take(&mut state.attention)) {
             let (Attention::End(cpu) | Attention::Turn(cpu)) = attention;
             let Some(task) = self.running_on(cpu) else { continue };
             let was_over = |task: &mut SimTask| std::mem::take(&mut task.turn_over);

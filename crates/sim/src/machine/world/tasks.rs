@@ -103,7 +103,7 @@ impl World {
     /// No such task lives.
     pub fn fork(&mut self, parent: TaskId) -> Result<(TaskId, Result<(), OpenError>), TaskError> {
         let (home, rates) = self
-            .state(|state| Some((state.task(parent)?.home, state.rates_id_of(parent)?)))
+            .state(|state| state.task(parent).map(|parent| (parent.home, parent.rates)))
             .ok_or(TaskError::NoSuchTask(parent))?;
         let child = self.with(|state| state.new_task(home, rates));
         let heirlooms = self.heirlooms(parent);

@@ -13,8 +13,7 @@ use super::{BookKind, World};
 use crate::check::{Checker, Violation};
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::share::Sharing;
-use pmux_engine::target::Opened;
-use pmux_engine::target::{ContextKey, Filter};
+use pmux_engine::target::{ContextKey, Filter, Opened};
 use pmux_engine::{CpuId, EventId, EventState, FamilyId, PmuId, Target};
 use std::collections::{BTreeMap, BTreeSet};
 
