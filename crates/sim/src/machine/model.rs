@@ -10,7 +10,7 @@ use pmux_engine::hw_breakpoint::{Authority, Claim, DebugRegisters, Kind as Break
 use pmux_engine::pmu::share_key::{canonical, canonical_of_records, counting_part};
 use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};
 use pmux_engine::{Cred, PmuId};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,31 +46,26 @@ impl CountedEvent {
 pub(super) struct SimPmu {
     caps: PmuCaps,
     counts: Counts,
-    lies: Lies,
+    /// What it says that is not so, as a number. Who plants it is the one who asks, so the two need no order.
+    lie: AtomicU8,
 }
 
-/// What a PMU says that is not so. Who plants it is the one who asks, so the two need no order.
-#[derive(Default)]
-struct Lies {
-    hides_a_counter: AtomicBool,
-    takes_any_length: AtomicBool,
-    confuses_questions: AtomicBool,
-    shares_nothing: AtomicBool,
-}
+const NO_LIE: u8 = u8::MAX;
 
 impl SimPmu {
     pub(super) fn new(description: &PmuDescription) -> Self {
         let PmuDescription { slots, width_bits, overflow, .. } = *description;
         let caps = PmuCaps { slots, width_bits, delegated: Delegated::empty(), overflow };
-        Self { caps, counts: description.counts.clone(), lies: Lies::default() }
+        Self { caps, counts: description.counts.clone(), lie: AtomicU8::new(NO_LIE) }
     }
 
     /// From now on it says what is not so, or not any more.
     pub(super) fn inject(&self, injected: Option<InjectedFault>) {
-        self.lies.hides_a_counter.store(injected == Some(InjectedFault::HideACounter), Relaxed);
-        self.lies.takes_any_length.store(injected == Some(InjectedFault::TakeAnyLength), Relaxed);
-        self.lies.confuses_questions.store(injected == Some(InjectedFault::ConfuseQuestions), Relaxed);
-        self.lies.shares_nothing.store(injected == Some(InjectedFault::ShareNothing), Relaxed);
+        self.lie.store(injected.map_or(NO_LIE, |lie| lie as u8), Relaxed);
+    }
+
+    fn says(&self, lie: InjectedFault) -> bool {
+        self.lie.load(Relaxed) == lie as u8
     }
 }
 
@@ -85,7 +80,7 @@ impl PmuModel for SimPmu {
                 kinds.iter().find(|(other, _)| *other == kind).map(|&(_, mask)| mask).filter(|mask| !mask.is_empty())
             }
             (Counts::Accesses { execute, data }, Some(CountedEvent::Access(watch))) => {
-                let any_length = self.lies.takes_any_length.load(Relaxed);
+                let any_length = self.says(InjectedFault::TakeAnyLength);
                 let watch = if any_length { Watchpoint { len_bytes: 1, ..watch } } else { watch };
                 registers(watch, *execute, *data)?
             }
@@ -104,8 +99,8 @@ impl PmuModel for SimPmu {
     }
 
     fn share_key(&self, attr: &Attr) -> Option<Attr> {
-        let counted = canonical(attr).filter(|_| !self.lies.shares_nothing.load(Relaxed))?;
-        if self.lies.confuses_questions.load(Relaxed) {
+        let counted = canonical(attr).filter(|_| !self.says(InjectedFault::ShareNothing))?;
+        if self.says(InjectedFault::ConfuseQuestions) {
             return Some(Attr { config: 0, ..counted });
         }
         Some(counted)
@@ -119,7 +114,7 @@ impl PmuModel for SimPmu {
 
     fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {
         let Slots::Scarce(count) = self.caps.slots else { return true };
-        let hidden = usize::from(self.lies.hides_a_counter.load(Relaxed));
+        let hidden = usize::from(self.says(InjectedFault::HideACounter));
         if wanted.len() + used.len() as usize + hidden > usize::from(count) {
             return false;
         }

@@ -27,7 +27,7 @@ pub(crate) struct RateTable {
 }
 
 /// Rates, as an index into the table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RatesId(u32);
 
 impl RatesId {
@@ -65,6 +65,7 @@ impl RateTable {
     }
 }
 
+#[derive(Default)]
 pub(crate) struct Cpu {
     pub(crate) online: bool,
     /// Whether it is about to go: its registers can still be read, but no task comes here any more.
@@ -93,22 +94,7 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     fn new() -> Self {
-        Self {
-            online: true,
-            going: false,
-            current: None,
-            incoming: None,
-            since: 0,
-            elapsed: 0,
-            rates: RatesId::IDLE,
-            base: [0; KINDS],
-            bank: None,
-            shelf: Shelf::default(),
-            due: u64::MAX,
-            interrupt_at: 0,
-            wanted: 0,
-            queue: std::collections::VecDeque::new(),
-        }
+        Self { online: true, rates: RatesId::IDLE, due: u64::MAX, ..Self::default() }
     }
 
     /// Whether its timer ticks: an idle CPU that no open group wants gets no ticks.

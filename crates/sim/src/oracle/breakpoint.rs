@@ -11,17 +11,9 @@
 //!
 //! **Invariant:** nothing is kept but the list of what is held. A refusal changes nothing.
 
+pub use pmux_engine::hw_breakpoint::Kind;
 use pmux_engine::{CpuId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What a breakpoint waits for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
-    /// Execution of an instruction.
-    Execute,
-    /// Reads or writes of memory.
-    Data,
-}
 
 /// The debug registers of each CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

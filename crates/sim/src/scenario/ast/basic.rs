@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** plain data. A [`SourceSpan`] says where something stood and never takes part in a comparison.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -46,18 +45,6 @@ impl PartialEq for SourceSpan {
 
 impl Eq for SourceSpan {}
 
-impl PartialOrd for SourceSpan {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for SourceSpan {
-    fn cmp(&self, _: &Self) -> Ordering {
-        Ordering::Equal
-    }
-}
-
 impl Hash for SourceSpan {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
@@ -69,7 +56,7 @@ impl fmt::Display for SourceSpan {
 }
 
 /// The name of a task, an event or a set: a letter or `_`, then letters, digits and `_`; never a word of the language.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Name {
     /// The name.
     pub text: String,

@@ -17,7 +17,7 @@ use super::super::nearest::nearest;
 use crate::machine::Reach;
 
 /// What is there at one point of a scenario.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(in super::super) struct CheckState {
     pub(super) cpus: u32,
     pub(super) sim_only: bool,
@@ -73,12 +73,7 @@ impl CheckState {
             sim_only: scenario.header.sim_only.is_some(),
             shares: scenario.header.machine.sharing == Some(Sharing::On),
             callers: scenario.header.machine.callers,
-            tasks: BTreeMap::new(),
-            events: BTreeMap::new(),
-            sets: BTreeMap::new(),
-            offline: BTreeSet::new(),
-            execs: Vec::new(),
-            step: 0,
+            ..Self::default()
         }
     }
 

@@ -7,7 +7,7 @@ use super::execution::Refused;
 use crate::machine::{Event, Set};
 use crate::timeline::EventFigures;
 use pmux_engine::{ControlError, CpuId, TaskId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 #[derive(Clone, Debug)]
@@ -39,8 +39,8 @@ pub(super) enum RecordState {
 #[derive(Default)]
 pub(super) struct Names {
     tasks: HashMap<String, TaskId>,
-    of_task: HashMap<TaskId, String>,
-    in_order: Vec<TaskId>,
+    /// In the order in which they began: a machine numbers its tasks in that order.
+    of_task: BTreeMap<TaskId, String>,
     events: HashMap<String, usize>,
     of_event: HashMap<Event, usize>,
     pub(super) records: Vec<Record>,
@@ -50,7 +50,6 @@ impl Names {
     pub(super) fn new_task(&mut self, name: &Name, task: TaskId) {
         self.tasks.insert(name.text.clone(), task);
         self.of_task.insert(task, name.text.clone());
-        self.in_order.push(task);
     }
 
     /// The task of a name, alive or not.
@@ -60,7 +59,7 @@ impl Names {
 
     /// All tasks that ever were, in the order in which they began.
     pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> + '_ {
-        self.in_order.iter().copied()
+        self.of_task.keys().copied()
     }
 
     pub(super) fn name_of_task(&self, task: TaskId) -> String {

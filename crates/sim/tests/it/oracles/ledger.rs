@@ -43,7 +43,7 @@ impl ClaimRequest {
 
     fn oracle_request(&self) -> oracle::Request {
         oracle::Request {
-            kind: kind(self.kind),
+            kind: self.kind,
             task: self.task.map(TaskId),
             cpus: match (self.task, &self.cpus) {
                 (Some(_), None) => oracle::Where::Everywhere,
@@ -51,13 +51,6 @@ impl ClaimRequest {
             },
             weight: u32::from(self.weight),
         }
-    }
-}
-
-fn kind(kind: Kind) -> oracle::Kind {
-    match kind {
-        Kind::Execute => oracle::Kind::Execute,
-        Kind::Data => oracle::Kind::Data,
     }
 }
 
