@@ -57,7 +57,7 @@ pub(super) fn groups_at(world: &World, place: ContextKey) -> Vec<(u32, Option<Cp
                 return None;
             }
             let site = state.ledger.site(site).filter(|site| !site.dead)?;
-            Some((state.ledger.tag(state.ledger.event_at(site.tag)?)?.group, site.only_on))
+            Some((state.ledger.tag_of(site)?.group, site.only_on))
         };
         shelf.sites().filter_map(group).collect()
     });

@@ -6,7 +6,7 @@
 //! counted in.
 
 use super::faults::InjectedFault;
-use super::ledger::{Activity, Event, Shelf};
+use super::ledger::{Activity, CountSite, Event, Shelf};
 use super::model::CountedEvent;
 use super::registers::RegisterKey;
 use super::state::State;
@@ -63,11 +63,22 @@ impl State {
         }
     }
 
+    pub(crate) fn sites_in(&self, place: ContextKey) -> Vec<u32> {
+        self.shelf(place).map(|shelf| shelf.sites().collect()).unwrap_or_default()
+    }
+
+    /// Changes what is noted of a site, given how much it has seen so far.
+    pub(crate) fn with_total(&mut self, site: u32, f: impl FnOnce(&mut CountSite, Activity)) {
+        let total = self.site_total(site);
+        if let Some(site) = self.ledger.site_mut(site) {
+            f(site, total);
+        }
+    }
+
     /// Something happens on a CPU in no time: each event that is enabled and on no counter misses it.
     pub(crate) fn note_missed(&mut self, cpu: CpuId, task: Option<TaskId>) {
         for place in [Some(ContextKey::Cpu(cpu)), task.map(ContextKey::Task)].into_iter().flatten() {
-            let sites: Vec<_> = self.shelf(place).map(|shelf| shelf.sites().collect()).unwrap_or_default();
-            for site in sites {
+            for site in self.sites_in(place) {
                 let is_on = self.counter_of(site).is_some();
                 if let Some(site) = self.ledger.site_mut(site) {
                     site.missed |= site.most.is_open() && !is_on;
@@ -104,8 +115,7 @@ impl State {
     }
 
     fn question_of(&self, site: u32) -> Option<CountedEvent> {
-        let site = self.ledger.site(site)?;
-        Some(self.ledger.tag(self.ledger.event_at(site.tag)?)?.counted)
+        self.ledger.tag_of(self.ledger.site(site)?).map(|tag| tag.counted)
     }
 
     /// How much of what it counts a site has seen so far, and how long its context was there.

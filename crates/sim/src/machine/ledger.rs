@@ -316,6 +316,15 @@ impl EventLedger {
         self.tags.get_mut(index as usize)?.1.as_mut()
     }
 
+    #[inline]
+    pub(crate) fn tag_of(&self, site: &CountSite) -> Option<&Tag> {
+        self.tags.get(site.tag as usize)?.1.as_ref()
+    }
+
+    pub(crate) fn group_at(&self, site: u32) -> Option<u32> {
+        self.tag_of(self.site(site)?).map(|tag| tag.group)
+    }
+
     /// The name of the tag with this index.
     pub(crate) fn event_at(&self, index: u32) -> Option<Event> {
         let (generation, slot) = self.tags.get(index as usize)?;

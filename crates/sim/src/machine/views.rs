@@ -144,9 +144,7 @@ impl State {
 
     /// Whether an event of a site's group, which it leads or is led by, may have been in error in that place.
     fn group_is_doubtful(&self, site: u32) -> bool {
-        let group = |site: &CountSite| {
-            self.ledger.event_at(site.tag).and_then(|event| self.ledger.tag(event)).map(|tag| tag.group)
-        };
+        let group = |site: &CountSite| self.ledger.tag_of(site).map(|tag| tag.group);
         let Some(it) = self.ledger.site(site) else { return false };
         let of_group = group(it);
         let here = self.shelf(it.place).into_iter().flat_map(|shelf| shelf.sites());

@@ -221,9 +221,7 @@ impl State {
 
     /// The same in all its places.
     pub(super) fn gate(&mut self, tags: &[Event], which: Which) {
-        for (place, only_on) in self.places(tags) {
-            self.gate_place(tags, place, only_on, which);
-        }
+        self.places(tags).into_iter().for_each(|(place, only_on)| self.gate_place(tags, place, only_on, which));
     }
 
     /// The masters of these events may begin to count anywhere: opens their wide gates, until [`State::gate_master`] says what is so.
@@ -274,17 +272,12 @@ impl World {
             state.gate(tags, Which::Most);
             // What was open stays open until it is done.
             for site in before {
-                let total = state.site_total(site);
-                if let Some(site) = state.ledger.site_mut(site) {
-                    site.most.set(true, total);
-                }
+                state.with_total(site, |site, total| site.most.set(true, total));
             }
             state.close_least(tags);
         });
         let result = act(self);
-        self.with(|state| {
-            state.gate(tags, Which::Both);
-        });
+        self.with(|state| state.gate(tags, Which::Both));
         result
     }
 }
@@ -298,10 +291,7 @@ impl State {
                     continue;
                 }
                 let Some(site) = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on)) else { continue };
-                let total = self.site_total(site);
-                if let Some(site) = self.ledger.site_mut(site) {
-                    site.least.set(false, total);
-                }
+                self.with_total(site, |site, total| site.least.set(false, total));
             }
         }
     }

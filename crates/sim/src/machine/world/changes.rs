@@ -110,10 +110,7 @@ impl State {
             _ => true,
         };
         let viewers = sites.filter(is_here).flat_map(|site| &site.viewers);
-        let group = |&viewer: &u32| {
-            let event = self.ledger.event_at(self.ledger.site(viewer)?.tag)?;
-            Some(self.ledger.tag(event)?.group)
-        };
-        viewers.filter_map(group).collect::<BTreeSet<_>>().into_iter().collect()
+        let groups = viewers.filter_map(|&viewer| self.ledger.group_at(viewer));
+        groups.collect::<BTreeSet<_>>().into_iter().collect()
     }
 }

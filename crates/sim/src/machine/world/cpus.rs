@@ -192,16 +192,14 @@ enum Going {
 impl State {
     /// What is counted on a CPU counts no more: for certain not from when it goes, and certainly not when it is gone.
     fn flag_cpu(&mut self, cpu: CpuId, going: Going) {
-        let place = ContextKey::Cpu(cpu);
-        let sites: Vec<_> = self.shelf(place).map(|shelf| shelf.sites().collect()).unwrap_or_default();
-        for site in sites {
-            let total = self.site_total(site);
-            let Some(site) = self.ledger.site_mut(site) else { continue };
-            site.on = false;
-            match going {
-                Going::Goes => site.least.set(false, total),
-                Going::Gone => site.most.set(false, total),
-            }
+        for site in self.sites_in(ContextKey::Cpu(cpu)) {
+            self.with_total(site, |site, total| {
+                site.on = false;
+                match going {
+                    Going::Goes => site.least.set(false, total),
+                    Going::Gone => site.most.set(false, total),
+                }
+            });
         }
     }
 }

@@ -244,8 +244,7 @@ impl World {
         for place in self.books.take_places() {
             let groups: Vec<u32> = self.state(|state| {
                 let Some(shelf) = state.shelf(place) else { return Vec::new() };
-                let group = |site| Some(state.ledger.tag(state.ledger.event_at(state.ledger.site(site)?.tag)?)?.group);
-                shelf.sites().filter_map(group).take(crate::check::LOOKED_AT).collect()
+                shelf.sites().filter_map(|site| state.ledger.group_at(site)).take(crate::check::LOOKED_AT).collect()
             });
             groups.into_iter().for_each(|group| self.books.touch(group));
         }

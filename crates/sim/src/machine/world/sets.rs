@@ -153,10 +153,7 @@ impl World {
         for tag in self.events_of_set(number) {
             self.with(|state| {
                 let site = state.site(tag, ContextKey::Cpu(cpu), None);
-                let total = state.site_total(site);
-                if let Some(site) = state.ledger.site_mut(site) {
-                    site.most.set(true, total);
-                }
+                state.with_total(site, |site, total| site.most.set(true, total));
             });
         }
     }
@@ -252,9 +249,7 @@ impl World {
         }
         self.settle_masters(&masters);
         self.release_masters(&book.masters);
-        for cpu in book.mask.iter() {
-            self.with(|state| state.want(ContextKey::Cpu(cpu), -1));
-        }
+        book.mask.iter().for_each(|cpu| self.with(|state| state.want(ContextKey::Cpu(cpu), -1)));
     }
 
     /// Reads a whole set, CPU by CPU; its events are in the order in which [`World::open_set`] gave them.

@@ -233,20 +233,18 @@ impl World {
     /// will not close.
     fn change_task(&mut self, task: TaskId, change: impl Fn(&mut super::super::ledger::CountSite)) {
         self.with(|state| {
-            let place = ContextKey::Task(task);
-            let sites: Vec<_> = state.shelf(place).map(|shelf| shelf.sites().collect()).unwrap_or_default();
-            for &site in &sites {
-                let total = state.site_total(site);
-                let Some(site) = state.ledger.site_mut(site) else { continue };
-                let was_on = site.on && !site.dead;
-                change(site);
-                let is_on = site.on && !site.dead;
-                match (was_on, is_on) {
-                    (true, false) => site.least.set(false, total),
-                    // Whether its leader is on, too, is seen when it is done; until then it may be.
-                    (false, true) => site.most.set(true, total),
-                    _ => {}
-                }
+            for site in state.sites_in(ContextKey::Task(task)) {
+                state.with_total(site, |site, total| {
+                    let was_on = site.on && !site.dead;
+                    change(site);
+                    let is_on = site.on && !site.dead;
+                    match (was_on, is_on) {
+                        (true, false) => site.least.set(false, total),
+                        // Whether its leader is on, too, is seen when it is done; until then it may be.
+                        (false, true) => site.most.set(true, total),
+                        _ => {}
+                    }
+                });
             }
         });
     }
@@ -256,10 +254,7 @@ impl World {
         let place = ContextKey::Task(task);
         let mut state = lock(&self.machine.shared.state);
         let mut groups: Vec<_> = state.shelf(place).map_or_else(Vec::new, |shelf| {
-            let group = |site| {
-                let site = state.ledger.site(site)?;
-                Some((state.ledger.tag(state.ledger.event_at(site.tag)?)?.group, site.only_on))
-            };
+            let group = |site| Some((state.ledger.group_at(site)?, state.ledger.site(site)?.only_on));
             shelf.sites().filter_map(group).collect()
         });
         groups.sort_unstable();
@@ -290,11 +285,8 @@ impl World {
     /// Takes a task that has exited out of the books.
     fn bury(&mut self, task: TaskId) {
         let mut state = lock(&self.machine.shared.state);
-        let sites: Vec<_> =
-            state.shelf(ContextKey::Task(task)).map(|shelf| shelf.sites().collect()).unwrap_or_default();
-        for site in sites {
-            let event = state.ledger.site(site).and_then(|site| state.ledger.event_at(site.tag));
-            let number = event.and_then(|event| state.ledger.tag(event)).map(|tag| tag.group);
+        for site in state.sites_in(ContextKey::Task(task)) {
+            let number = state.ledger.group_at(site);
             let (is_root, keeps) = match number.and_then(|number| self.books.get(number)).map(|book| &book.kind) {
                 Some(BookKind::Group { target, keeps_each, .. }) => {
                     (target.context == ContextKey::Task(task), *keeps_each)

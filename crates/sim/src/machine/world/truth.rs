@@ -185,7 +185,7 @@ impl State {
     pub(crate) fn truth_of_site(&self, site: u32) -> Truth {
         let (ran, total, of_master) = (self.ran(site), self.site_total(site), self.marks_of_master(site));
         let Some(site) = self.ledger.site(site) else { return Truth::default() };
-        let tag = self.ledger.event_at(site.tag).and_then(|event| self.ledger.tag(event));
+        let tag = self.ledger.tag_of(site);
         let counted = tag.map(|tag| tag.counted);
         let switches = matches!(counted, Some(CountedEvent::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS)));
         let marks = Marks {

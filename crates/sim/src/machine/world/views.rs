@@ -370,12 +370,8 @@ impl World {
         }
         let groups: Vec<Vec<Event>> = {
             let state = lock(&self.machine.shared.state);
-            let sites: Vec<_> = state.shelf(place).map(|shelf| shelf.sites().collect()).unwrap_or_default();
-            let number = |&site: &u32| {
-                let tag = state.ledger.event_at(state.ledger.site(site)?.tag)?;
-                state.is_view(site).then_some(state.ledger.tag(tag)?.group)
-            };
-            let numbers: BTreeSet<_> = sites.iter().filter_map(number).collect();
+            let views = state.sites_in(place).into_iter().filter(|&site| state.is_view(site));
+            let numbers: BTreeSet<_> = views.filter_map(|site| state.ledger.group_at(site)).collect();
             numbers.into_iter().filter_map(|number| Some(self.books.get(number)?.tags.clone())).collect()
         };
         for tags in groups {
