@@ -120,9 +120,7 @@ impl Machine {
                 PendingIrq::Counters(_) => engine.counters_interrupted(cpu),
             });
         }
-        for cpu in due.ticks.drain(..) {
-            self.on_cpu(cpu, || engine.tick(cpu));
-        }
+        due.ticks.drain(..).for_each(|cpu| self.on_cpu(cpu, || engine.tick(cpu)));
     }
 
     /// Another task comes onto a CPU, or none. It must be on no other.

@@ -81,9 +81,7 @@ fn tasks_stay_on_their_cpus_only_where_it_is_rough() {
     for (conduct, on_it, run_time_ms) in [(Conduct::Plain, false, 1), (Conduct::Rough, true, 2)] {
         let mode = RunMode { conduct, ..RunMode::default() };
         let mut checked_run = CheckedRun::new(&scenario, mode).unwrap_or_else(|finding| panic!("{finding}"));
-        for step in &scenario.steps {
-            assert_eq!(checked_run.step(&step.statement), Ok(Done::Carried));
-        }
+        scenario.steps.iter().for_each(|step| assert_eq!(checked_run.step(&step.statement), Ok(Done::Carried)));
         let task = checked_run.world().running_on(CpuId(1));
         assert_eq!(task.is_some(), on_it, "{conduct:?}");
         let all: u64 = checked_run.world().living().into_iter().map(|task| checked_run.world().run_time(task).0).sum();

@@ -61,9 +61,7 @@ fn the_first_contended_tick() {
         open(&engine, TASK, pmu, groups, events);
         let context = context(&engine, TASK);
         come(&engine, &context);
-        for _ in 0..3 {
-            nothing("a tick", || engine.tick(CPU));
-        }
+        (0..3).for_each(|_| nothing("a tick", || engine.tick(CPU)));
         nothing("a switch away", || engine.switch(CPU, Some(&context), None));
     }
 }

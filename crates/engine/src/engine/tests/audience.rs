@@ -70,9 +70,7 @@ fn one_event_writes_to_all_who_are_on() {
     engine.enable_set(one.set).unwrap();
     assert_eq!(bring(&engine, source, 1), 1);
     engine.enable_set(two.set).unwrap();
-    for number in 2..7 {
-        assert_eq!(bring(&engine, source, number), 2);
-    }
+    (2..7).for_each(|number| assert_eq!(bring(&engine, source, number), 2));
     engine.disable_set(one.set).unwrap();
     assert_eq!(bring(&engine, source, 7), 1);
     assert_eq!(one.read(), [1, 2, 3, 4, 5, 6]);

@@ -71,9 +71,7 @@ fn all_of_it_counts_while_it_is_on() {
 #[test]
 fn what_cannot_be_enabled_takes_the_others_back() {
     let engine = Machine::engine(2);
-    for _ in 0..2 {
-        engine.enable_set(wide(&engine, 1..2, flagged(1, AttrFlags::PINNED))).unwrap();
-    }
+    (0..2).for_each(|_| engine.enable_set(wide(&engine, 1..2, flagged(1, AttrFlags::PINNED))).unwrap());
     let plenty = wide(&engine, 0..1, event(2));
     let pinned = wide(&engine, 0..2, flagged(1, AttrFlags::PINNED));
     let set = engine.gather(vec![Member::Set(plenty), Member::Set(pinned)]);

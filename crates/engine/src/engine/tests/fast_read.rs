@@ -19,9 +19,7 @@ const ELSEWHERE: u64 = 7;
 
 fn machine(sharing: crate::Sharing) -> Engine<Machine> {
     let engine = Machine::engine(2).with_sharing(sharing);
-    for task in TASK..TASK + 2 {
-        engine.host().place(ContextKey::Task(TaskId(task)), Presence::In);
-    }
+    (TASK..TASK + 2).for_each(|task| engine.host().place(ContextKey::Task(TaskId(task)), Presence::In));
     engine.host().place(ContextKey::Task(TaskId(ELSEWHERE)), Presence::On(CpuId(0)));
     engine
 }

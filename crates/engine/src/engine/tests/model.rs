@@ -108,9 +108,7 @@ impl FamilyModel {
         let whole = started.windows(2).all(|pair| pair[0] == pair[1]);
         prop_assert!(!leader || whole, "whole, or not at all: {states:?}");
         prop_assert!(!leader || self.scarce || *started[0] == EventState::Active, "slots are plenty: {states:?}");
-        for (truth, &state) in self.truth.iter_mut().zip(&states).filter(|_| leader) {
-            truth.pass(ns, state);
-        }
+        self.truth.iter_mut().zip(&states).filter(|_| leader).for_each(|(truth, &state)| truth.pass(ns, state));
         Ok(())
     }
 

@@ -268,12 +268,8 @@ proptest! {
             }
         }
         world.check()?;
-        for family_model in world.family_models.drain(..) {
-            world.engine.close(family_model.opened.group);
-        }
-        for set in world.sets.drain(..) {
-            world.engine.close_set(set.set);
-        }
+        world.family_models.drain(..).for_each(|family_model| world.engine.close(family_model.opened.group));
+        world.sets.drain(..).for_each(|set| world.engine.close_set(set.set));
         prop_assert_eq!(world.engine.census(), Census::default());
         prop_assert_eq!(world.engine.host().leased(), 0);
     }

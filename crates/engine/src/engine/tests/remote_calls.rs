@@ -58,9 +58,7 @@ fn beside(engine: &Arc<Racer>, opened: &Opened, work: fn(&Racer), asks: &[Ask]) 
             ask(&engine, &opened);
         })
     });
-    for task in tasks.collect::<Vec<_>>() {
-        task.join().unwrap();
-    }
+    tasks.collect::<Vec<_>>().into_iter().for_each(|task| task.join().unwrap());
     over.store(true, SeqCst);
     there.join().unwrap();
 }

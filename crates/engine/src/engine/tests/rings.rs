@@ -101,9 +101,7 @@ fn a_ring_takes_the_place_of_another() {
     let engine = Machine::engine(1);
     let (_, event, _) = opened(&engine);
     let first = engine.attach_ring::<Overwrite>(event, 32, RingSetup::default()).unwrap();
-    for number in 0..5 {
-        assert_eq!(engine.sample(event, &record(number), Nanos(0)), Sampled::Written(Wake::No));
-    }
+    (0..5).for_each(|number| assert_eq!(engine.sample(event, &record(number), Nanos(0)), Sampled::Written(Wake::No)));
     let second = engine.attach_ring::<Forward>(event, 32, RingSetup::default()).unwrap();
     assert_eq!(engine.sample(event, &record(5), Nanos(0)), Sampled::Written(Wake::No));
     assert_eq!((first.tally().records, second.tally().records, Arc::strong_count(&first)), (5, 1, 1));

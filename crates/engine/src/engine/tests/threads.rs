@@ -180,15 +180,9 @@ fn leave_nothing_behind(engine: &Engine<Machine>) {
             });
         }
     });
-    for task in shared.tasks.into_inner().unwrap() {
-        engine.task_exit(TaskId(task));
-    }
-    for (group, _) in shared.groups.into_inner().unwrap() {
-        engine.close(group);
-    }
-    for set in shared.sets.into_inner().unwrap() {
-        engine.close_set(set);
-    }
+    shared.tasks.into_inner().unwrap().into_iter().for_each(|task| engine.task_exit(TaskId(task)));
+    shared.groups.into_inner().unwrap().into_iter().for_each(|(group, _)| engine.close(group));
+    shared.sets.into_inner().unwrap().into_iter().for_each(|set| engine.close_set(set));
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
 
@@ -240,9 +234,7 @@ fn no_event_counts_after_a_family_was_switched_off() {
     let next = AtomicU64::new(2);
     for round in 0..100 {
         let forker = |from: TaskId| {
-            for _ in 0..5 {
-                engine.task_fork(from, TaskId(next.fetch_add(1, SeqCst))).unwrap();
-            }
+            (0..5).for_each(|_| engine.task_fork(from, TaskId(next.fetch_add(1, SeqCst))).unwrap());
         };
         thread::scope(|scope| {
             scope.spawn(|| forker(TaskId(1)));

@@ -196,9 +196,7 @@ fn losses_are_told_before_the_next_record() {
     let (setup, layout) = labels();
     let (writer, pages) = ring::<Forward>(128, setup);
     let mut reader = Reader::new(Taking(pages));
-    for name in 0..6 {
-        assert_eq!(write(&writer, name, 48).is_ok(), name < 2);
-    }
+    (0..6).for_each(|name| assert_eq!(write(&writer, name, 48).is_ok(), name < 2));
     assert_eq!(taken(&mut reader), [0, 1]);
     let described = |bytes: &[u8]| match decode_record(bytes, &layout) {
         Ok((Record::Lost(Lost { id, lost }), Some(sample_id))) => Err((id, lost, sample_id)),

@@ -31,9 +31,7 @@ impl World {
             self.machine.switch(&self.engine, other, None);
         }
         self.machine.switch(&self.engine, cpu, next);
-        for place in [before, next].into_iter().flatten().map(ContextKey::Task) {
-            self.touch_place(place);
-        }
+        [before, next].into_iter().flatten().map(ContextKey::Task).for_each(|place| self.touch_place(place));
         self.touch_place(ContextKey::Cpu(cpu));
         Ok(())
     }

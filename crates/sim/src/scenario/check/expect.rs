@@ -33,9 +33,7 @@ impl NamedEvent<'_> {
         let before = self.problems.len();
         let asks = Asks::of(comparison);
         asks.triggers.iter().for_each(|trigger| self.of_sets(trigger, "trigger"));
-        for (subject, attribute) in &asks.of {
-            self.attribute(subject, *attribute);
-        }
+        asks.of.iter().for_each(|(subject, attribute)| self.attribute(subject, *attribute));
         if asks.bare_truth && comparison.subject().is_none() {
             let (message, help) = match asks.of.as_slice() {
                 [] => ("`truth` of what? This names no event", "compare it with the count of one"),

@@ -282,9 +282,7 @@ impl Execution {
 
     fn close_everything(&mut self) -> Result<(), Violation> {
         self.world.dissolve_event_sets();
-        for number in 0..self.names.records.len() {
-            self.close(number);
-        }
+        (0..self.names.records.len()).for_each(|number| self.close(number));
         for task in self.world.living() {
             // It lives, so it can't be refused.
             let _ = self.world.exit(task);

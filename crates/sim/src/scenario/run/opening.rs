@@ -78,9 +78,7 @@ impl Execution {
             let led = self.world.attach_ring(first, samples.mode, samples.ring_bytes as usize);
             let led = led.and_then(|()| others.iter().try_for_each(|&other| self.world.redirect(other, first)));
             if let Err(error) = led {
-                for event in bound.events() {
-                    self.world.close(event);
-                }
+                bound.events().into_iter().for_each(|event| self.world.close(event));
                 return Err(Refused::errno(error.errno(), error.to_string()));
             }
         }

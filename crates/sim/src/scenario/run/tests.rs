@@ -131,9 +131,7 @@ fn what_is_left_at_the_end_is_found() {
     let text = "task A\nopen c = cycles on A\nrun A 1ms\n";
     let (scenario, options) = (scenario(text), RunOptions { checks: Checks::Steps, ..RunOptions::default() });
     let mut execution = Execution::new(&scenario, &options).unwrap_or_else(|why| panic!("{why}"));
-    for step in &scenario.steps {
-        assert_eq!(execution.statement(step), Ok(()));
-    }
+    scenario.steps.iter().for_each(|step| assert_eq!(execution.statement(step), Ok(())));
     execution.world_mut().inject(Some(InjectedFault::IgnoreRelease));
     let outcome = execution.finish();
     let failure = outcome.failures().first().map(|failure| (failure.step, failure.statement.clone()));

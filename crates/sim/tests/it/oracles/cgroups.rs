@@ -44,9 +44,7 @@ fn open(engine: &Engine<Machine>, wanted: &GroupInCgroup, cpu: CpuId) -> Opened 
 
 fn state(engine: &Engine<Machine>, opened: &Opened) -> EventState {
     let state = engine.state(opened.events[0]).unwrap();
-    for &event in &opened.events {
-        assert_eq!(engine.state(event).unwrap(), state, "whole or not at all");
-    }
+    opened.events.iter().for_each(|&event| assert_eq!(engine.state(event).unwrap(), state, "whole or not at all"));
     state
 }
 
@@ -140,9 +138,7 @@ fn shares_are_fair_on_every_path() {
         let engine = Machine::with_cgroups(count, &model.above);
         let opened: Vec<_> = model.groups.iter().map(|group| Some(open(&engine, group, CPU))).collect();
         let shares = shares(&engine, &model, &opened, 600);
-        for (share, fair) in shares.iter().zip(model.fair_shares()) {
-            least = least.min(share / fair);
-        }
+        shares.iter().zip(model.fair_shares()).for_each(|(share, fair)| least = least.min(share / fair));
         for (group, share) in model.groups.iter().zip(&shares) {
             let its_like = model.groups.iter().zip(&shares).filter(|(other, _)| other.cgroup == group.cgroup);
             apart = its_like.map(|(_, its)| (share - its).abs()).fold(apart, f64::max);

@@ -36,9 +36,7 @@ fn flexible(events: &[SlotMask], cpu: usize, task: usize) -> Vec<Group> {
 
 /// Who had a turn by now.
 fn note_turns(states: &[PlannedState], had: &mut [bool]) {
-    for (state, had) in states.iter().zip(had) {
-        *had |= *state == PlannedState::On;
-    }
+    states.iter().zip(had).for_each(|(state, had)| *had |= *state == PlannedState::On);
 }
 
 #[test]
