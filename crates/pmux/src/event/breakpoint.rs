@@ -11,6 +11,8 @@ use std::ops::BitOr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Access(u32);
 
+const LETTERS: [(Access, char); 3] = [(Access::READ, 'r'), (Access::WRITE, 'w'), (Access::EXECUTE, 'x')];
+
 impl Access {
     /// Reads. x86 can't tell them from writes and refuses them alone.
     pub const READ: Self = Self(1);
@@ -26,16 +28,11 @@ impl Access {
     pub fn parse(text: &str) -> Option<Self> {
         let mut bits = 0;
         for letter in text.chars() {
-            let bit = match letter {
-                'r' => Self::READ.0,
-                'w' => Self::WRITE.0,
-                'x' => Self::EXECUTE.0,
-                _ => return None,
-            };
-            if bits & bit != 0 {
+            let (access, _) = LETTERS.into_iter().find(|(_, known)| *known == letter)?;
+            if bits & access.0 != 0 {
                 return None;
             }
-            bits |= bit;
+            bits |= access.0;
         }
         (bits != 0).then_some(Self(bits))
     }
@@ -64,7 +61,7 @@ impl BitOr for Access {
 
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (access, letter) in [(Self::READ, 'r'), (Self::WRITE, 'w'), (Self::EXECUTE, 'x')] {
+        for (access, letter) in LETTERS {
             if self.0 & access.0 != 0 {
                 write!(f, "{letter}")?;
             }

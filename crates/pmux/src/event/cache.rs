@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// A cache, or a unit that behaves like one. This and the next two are in the order of the kernel's numbers.
+/// A cache, or a unit that behaves like one. This and the next two, and their tables, are in the order of the kernel's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Cache {
     /// Level-1 data cache.
@@ -76,7 +76,8 @@ impl Cache {
     }
 
     fn entry(self) -> (&'static str, &'static str) {
-        CACHES.iter().find(|(cache, ..)| *cache == self).map_or(("", ""), |(_, names, about)| (names[0], about))
+        let (_, names, about) = CACHES[self as usize];
+        (names[0], about)
     }
 
     /// Its main name.
@@ -90,11 +91,7 @@ impl CacheOp {
     /// Its main name: `load`, `store`, `prefetch`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Load => "load",
-            Self::Store => "store",
-            Self::Prefetch => "prefetch",
-        }
+        OPS[self as usize].1[0]
     }
 }
 

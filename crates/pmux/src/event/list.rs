@@ -33,37 +33,30 @@ pub enum EventKind {
     Tracepoint,
 }
 
+/// In their order, each with its name in a list and the words that ask for it.
+const KINDS: [(EventKind, &str, &[&str]); 9] = [
+    (EventKind::Hardware, "hardware", &["hw", "hardware"]),
+    (EventKind::Software, "software", &["sw", "software"]),
+    (EventKind::Tool, "tool", &["tool"]),
+    (EventKind::Cache, "cache", &["cache", "hwcache"]),
+    (EventKind::Pmu, "pmu", &["pmu"]),
+    (EventKind::Raw, "raw", &["raw"]),
+    (EventKind::Breakpoint, "breakpoint", &["mem", "breakpoint"]),
+    (EventKind::Probe, "probe", &[]),
+    (EventKind::Tracepoint, "tracepoint", &["tracepoint"]),
+];
+
 impl EventKind {
     /// Its name in a list.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Hardware => "hardware",
-            Self::Software => "software",
-            Self::Tool => "tool",
-            Self::Cache => "cache",
-            Self::Pmu => "pmu",
-            Self::Raw => "raw",
-            Self::Breakpoint => "breakpoint",
-            Self::Probe => "probe",
-            Self::Tracepoint => "tracepoint",
-        }
+        KINDS[self as usize].1
     }
 
     /// The kind that a word names, as `perf list` takes it: `hw`, `sw`, `cache`, `tracepoint`, `pmu`, `tool`.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
-        Some(match word {
-            "hw" | "hardware" => Self::Hardware,
-            "sw" | "software" => Self::Software,
-            "tool" => Self::Tool,
-            "cache" | "hwcache" => Self::Cache,
-            "pmu" => Self::Pmu,
-            "raw" => Self::Raw,
-            "mem" | "breakpoint" => Self::Breakpoint,
-            "tracepoint" => Self::Tracepoint,
-            _ => return None,
-        })
+        KINDS.iter().find(|(.., words)| words.contains(&word)).map(|(kind, ..)| *kind)
     }
 }
 
@@ -211,9 +204,7 @@ fn pmus(catalog: &Catalog, filter: &Filter, listing: &mut Listing) -> Result<(),
     for name in catalog.pmu_names()? {
         // One PMU with an odd file must not hide the others.
         let found = catalog.pmu(name).and_then(|pmu| one_pmu(&pmu, filter, &mut listing.events));
-        if let Err(error) = found {
-            listing.gaps.push(error);
-        }
+        listing.gaps.extend(found.err());
     }
     Ok(())
 }
@@ -226,16 +217,12 @@ fn one_pmu(pmu: &Pmu, filter: &Filter, events: &mut Vec<Listed>) -> Result<(), C
             continue;
         }
         let found = pmu.alias(alias)?;
-        let (mut terms, mut open) = (Vec::new(), Vec::new());
-        for (term, value) in &found.terms {
-            match value {
-                AliasValue::Number(value) => terms.push(format!("{term}={value:#x}")),
-                AliasValue::Asked => {
-                    terms.push(format!("{term}=?"));
-                    open.push(format!("{term}=?"));
-                }
-            }
-        }
+        let terms = found.terms.iter().map(|(term, value)| match value {
+            AliasValue::Number(value) => format!("{term}={value:#x}"),
+            AliasValue::Asked => format!("{term}=?"),
+        });
+        let terms: Vec<String> = terms.collect();
+        let open: Vec<&str> = terms.iter().map(String::as_str).filter(|term| term.ends_with("=?")).collect();
         let encoding = format!("{pmu_name}/{}/  type {kind}", terms.join(","));
         let unit = found.unit.map(|unit| format!(", in {unit}")).unwrap_or_default();
         let form = if open.is_empty() { NameForm::Event } else { NameForm::Template };

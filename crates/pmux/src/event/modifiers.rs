@@ -63,9 +63,7 @@ pub(super) const LEADER_FLAGS: [(Modifier, AttrFlags); 2] =
     [(Modifier::Pinned, AttrFlags::PINNED), (Modifier::Exclusive, AttrFlags::EXCLUSIVE)];
 
 /// Every flag that modifiers may set.
-pub(super) const ALL_FLAGS: AttrFlags = AttrFlags::EXCLUDE_USER
-    .union(AttrFlags::EXCLUDE_KERNEL)
-    .union(AttrFlags::EXCLUDE_HV)
+pub(super) const ALL_FLAGS: AttrFlags = LEVELS
     .union(AttrFlags::EXCLUDE_GUEST)
     .union(AttrFlags::EXCLUDE_HOST)
     .union(AttrFlags::EXCLUDE_IDLE)
@@ -221,10 +219,7 @@ impl fmt::Display for Modifiers {
                 write!(f, "{letter}")?;
             }
         }
-        for _ in 0..self.precise {
-            write!(f, "p")?;
-        }
-        Ok(())
+        f.write_str(&"p".repeat(self.precise.into()))
     }
 }
 
