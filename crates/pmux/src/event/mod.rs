@@ -203,13 +203,9 @@ impl Event {
     /// # Errors
     /// As [`Self::parse`].
     pub fn parse_with(text: &str, catalog: &Catalog) -> Result<Self, TextError> {
-        let list = EventList::parse(&[text], catalog)?;
-        let found = list.events().count();
-        let mut events = list.into_events();
-        match (events.next(), events.next()) {
-            (Some(event), None) => Ok(event),
-            _ => Err(error::ParseFault::new(0, format!("expected one event, found {found}")).into_error(text)),
-        }
+        let events: Vec<Self> = EventList::parse(&[text], catalog)?.into_events().collect();
+        let wrong = |events: Vec<Self>| TextError::new(text, 0, format!("expected one event, found {}", events.len()));
+        <[Self; 1]>::try_from(events).map(|[event]| event).map_err(wrong)
     }
 
     /// Gives it modifiers, in place of those that it had; they are added to the name.

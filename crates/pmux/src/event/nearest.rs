@@ -80,12 +80,9 @@ pub(crate) fn nearest_by(typed: &str, candidates: impl IntoIterator<Item = (Stri
     crate::order::sort(&mut found);
     let best = found.first().map_or(0, |(far, ..)| *far);
     // One that is clearly the best should not stand beside those that are hardly alike.
-    let mut offered: Vec<String> =
-        found.into_iter().filter(|(far, ..)| *far <= best + 1).map(|(.., offer)| offer).collect();
+    let offered = found.into_iter().filter(|(far, ..)| *far <= best + 1).map(|(.., offer)| offer);
     let mut seen = std::collections::BTreeSet::new();
-    offered.retain(|offer| seen.insert(offer.clone()));
-    offered.truncate(OFFERED);
-    offered
+    offered.filter(|offer| seen.insert(offer.clone())).take(OFFERED).collect()
 }
 
 #[cfg(test)]

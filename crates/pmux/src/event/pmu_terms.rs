@@ -4,8 +4,6 @@
 //!
 //! **Invariant:** it asks the PMU for its fields and named events, and nothing else of the machine.
 
-use std::fmt::Write;
-
 use pmux_abi::attr::{Attr, Sampling};
 use pmux_linux::catalog::{Alias, AliasExtent, AliasKind, AliasValue, CatalogError, ConfigWord, Format, Pmu};
 
@@ -24,10 +22,8 @@ const EVERYWHERE: [&str; 8] = ["config", "config1", "config2", "config3", "confi
 
 #[derive(Default, Debug)]
 pub(super) struct Words {
-    /// In the order of [`ConfigWord`].
-    words: [u64; 5],
-    /// The words that a term has touched.
-    touched: [bool; 5],
+    /// In the order of [`ConfigWord`]; `None` of those that no term has touched.
+    words: [Option<u64>; 5],
     fields: Vec<(String, u64)>,
     pub(super) name: Option<String>,
     pub(super) sampling: Sampling,
@@ -65,15 +61,13 @@ impl Words {
     /// Puts the words into an attribute; those that no term touched stay.
     pub(super) fn apply(&self, attr: &mut Attr) {
         let places = [&mut attr.config, &mut attr.config1, &mut attr.config2, &mut attr.config3, &mut attr.config4];
-        for (i, place) in places.into_iter().enumerate() {
-            if self.touched[i] {
-                *place = self.words[i];
-            }
+        for (place, word) in places.into_iter().zip(self.words) {
+            *place = word.unwrap_or(*place);
         }
     }
 
     pub(super) fn changes_event(&self) -> bool {
-        self.touched.contains(&true)
+        self.words.iter().any(Option::is_some)
     }
 
     /// The generic hardware event that this is, if it is nothing but the PMU's own name for it.
@@ -86,12 +80,8 @@ impl Words {
 
     /// The fields, for people: `event=0x3c,umask=0x0`.
     pub(super) fn fields(&self) -> String {
-        let mut text = String::new();
-        for (i, (name, value)) in self.fields.iter().enumerate() {
-            // A write to a String can't fail.
-            let _ = write!(text, "{}{name}={value:#x}", if i == 0 { "" } else { "," });
-        }
-        text
+        let fields: Vec<String> = self.fields.iter().map(|(name, value)| format!("{name}={value:#x}")).collect();
+        fields.join(",")
     }
 
     fn pmu_term(&mut self, pmu: &Pmu, term: &Term, all: &[Term]) -> Result<(), ParseFault> {
@@ -210,17 +200,14 @@ impl Words {
 
     fn field(&mut self, name: &str, format: Format, value: u64) -> Result<(), String> {
         let bits = format.scatter(value).map_err(|large| too_large(name, value, large.max))?;
-        let i = format.word as usize;
-        self.words[i] = self.words[i] & !format.mask() | bits;
-        self.touched[i] = true;
+        let word = &mut self.words[format.word as usize];
+        *word = Some(word.unwrap_or(0) & !format.mask() | bits);
         self.note(name, value);
         Ok(())
     }
 
     fn word(&mut self, word: ConfigWord, value: u64) {
-        let i = word as usize;
-        self.words[i] = value;
-        self.touched[i] = true;
+        self.words[word as usize] = Some(value);
         self.note(word.name(), value);
     }
 

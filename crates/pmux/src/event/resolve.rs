@@ -220,10 +220,7 @@ impl Resolver<'_> {
         for (system, name) in found {
             let mut event = Event::tracepoint(self.catalog, &system, &name)
                 .map_err(|error| self.no_tracepoint(node, &system, &name, &error))?;
-            event.name = match &words.name {
-                Some(name) => name.clone(),
-                None => with_letters(&event.name, node.modifiers),
-            };
+            event.name = words.name.clone().unwrap_or_else(|| with_letters(&event.name, node.modifiers));
             event.sampling = words.sampling;
             events.push(event);
         }
