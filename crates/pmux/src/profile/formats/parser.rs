@@ -7,6 +7,7 @@
 
 use super::expression::Expression as E;
 use super::{Field, Format, Storage, print};
+use crate::text::Cursor;
 
 /// Parentheses in each other.
 const DEEPEST: u32 = 200;
@@ -68,19 +69,18 @@ fn element_bytes(kind: &str) -> u8 {
 }
 
 fn printing(format: &Format, text: &str) -> Option<(Vec<print::FormatPiece>, Vec<E>)> {
-    let mut parser = Parser { format, rest: text.trim(), depth: 0 };
+    let mut parser = Parser { format, cursor: Cursor::new(text.trim()), depth: 0 };
     let template = parser.strings()?;
     let mut arguments = Vec::new();
-    while parser.eat(",") {
+    while parser.cursor.take(",") {
         arguments.push(parser.choice()?);
     }
-    parser.skip_space();
-    parser.rest.is_empty().then_some((print::pieces(&template)?, arguments))
+    parser.cursor.is_at_end().then_some((print::pieces(&template)?, arguments))
 }
 
 struct Parser<'t> {
     format: &'t Format,
-    rest: &'t str,
+    cursor: Cursor<'t>,
     depth: u32,
 }
 
@@ -100,34 +100,28 @@ const TYPES: [(u8, bool, &[&str]); 8] = [
 ];
 
 impl<'t> Parser<'t> {
-    fn skip_space(&mut self) {
-        self.rest = self.rest.trim_start();
-    }
-
-    fn eat(&mut self, text: &str) -> bool {
-        self.skip_space();
-        let Some(rest) = self.rest.strip_prefix(text) else { return false };
-        self.rest = rest;
-        true
-    }
-
     fn need(&mut self, text: &str) -> Option<()> {
-        self.eat(text).then_some(())
+        self.cursor.take(text).then_some(())
+    }
+
+    /// What comes next, behind blanks or not.
+    fn peek(&mut self) -> Option<char> {
+        self.cursor.skip_blanks();
+        self.cursor.rest().chars().next()
     }
 
     /// Strings one after another are one.
     fn strings(&mut self) -> Option<String> {
         let mut all = String::new();
-        self.skip_space();
-        if !self.rest.starts_with('"') {
+        if self.peek() != Some('"') {
             return None;
         }
-        while self.eat("\"") {
-            let mut characters = self.rest.char_indices();
+        while self.cursor.take("\"") {
+            let mut characters = self.cursor.rest().char_indices();
             loop {
                 match characters.next()? {
                     (at, '"') => {
-                        self.rest = &self.rest[at + 1..];
+                        self.cursor.at += at + 1;
                         break;
                     }
                     (_, '\\') => match characters.next()?.1 {
@@ -143,10 +137,10 @@ impl<'t> Parser<'t> {
     }
 
     fn word(&mut self) -> Option<&'t str> {
-        self.skip_space();
-        let end = self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(self.rest.len());
-        let (word, rest) = self.rest.split_at(end);
-        self.rest = rest;
+        self.cursor.skip_blanks();
+        let rest = self.cursor.rest();
+        let word = &rest[..rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len())];
+        self.cursor.at += word.len();
         (!word.is_empty()).then_some(word)
     }
 
@@ -156,7 +150,7 @@ impl<'t> Parser<'t> {
             return None;
         }
         let condition = self.level(0)?;
-        let found = if self.eat("?") {
+        let found = if self.cursor.take("?") {
             let yes = self.choice()?;
             self.need(":")?;
             E::Choice(Box::new((condition, yes, self.choice()?)))
@@ -171,16 +165,16 @@ impl<'t> Parser<'t> {
         let Some(&operators) = LEVELS.get(level) else { return self.unary() };
         let mut left = self.level(level + 1)?;
         'next: loop {
-            self.skip_space();
+            self.cursor.skip_blanks();
             for operator in operators.split(' ') {
-                let Some(rest) = self.rest.strip_prefix(operator) else { continue };
+                let Some(rest) = self.cursor.rest().strip_prefix(operator) else { continue };
                 // `|` is not `||`, `<` is not `<<`.
                 let is_other = operator.len() == 1
                     && matches!(operator.chars().next(), Some(c @ ('|' | '&' | '<' | '>')) if rest.starts_with(c));
                 if is_other {
                     continue;
                 }
-                self.rest = rest;
+                self.cursor.at += operator.len();
                 left = E::Binary(operator, Box::new((left, self.level(level + 1)?)));
                 continue 'next;
             }
@@ -193,15 +187,14 @@ impl<'t> Parser<'t> {
         if self.depth > DEEPEST {
             return None;
         }
-        self.skip_space();
-        let found = match self.rest.chars().next()? {
+        let found = match self.peek()? {
             operator @ ('-' | '~' | '!') => {
-                self.rest = &self.rest[1..];
+                self.cursor.at += 1;
                 Some(E::Unary(operator, Box::new(self.unary()?)))
             }
             '"' => self.strings().map(E::Text),
             '(' => {
-                self.rest = &self.rest[1..];
+                self.cursor.at += 1;
                 match self.cast() {
                     Some((bytes, is_signed)) => {
                         let of = Box::new(self.unary()?);
@@ -216,8 +209,10 @@ impl<'t> Parser<'t> {
             }
             '0'..='9' => self.number(),
             '\'' => {
-                let character = self.rest.chars().nth(1)?;
-                self.rest = self.rest.get(1 + character.len_utf8()..)?.strip_prefix('\'')?;
+                let character = self.cursor.rest().chars().nth(1)?;
+                self.cursor.at += 1 + character.len_utf8();
+                self.cursor.rest().strip_prefix('\'')?;
+                self.cursor.at += 1;
                 Some(E::Number(i64::from(u32::from(character))))
             }
             _ => self.named(),
@@ -238,8 +233,9 @@ impl<'t> Parser<'t> {
 
     /// The rest of `(type)`: how long, and whether with a sign.
     fn cast(&mut self) -> Option<(u8, bool)> {
-        let end = self.rest.find(')')?;
-        let inside = self.rest[..end].trim();
+        let rest = self.cursor.rest();
+        let end = rest.find(')')?;
+        let inside = rest[..end].trim();
         let plain = inside.trim_start_matches("const ").trim_start_matches("struct ").trim_start_matches("enum ");
         let known = TYPES.iter().find(|(.., names)| names.contains(&plain));
         let known = known.map(|&(bytes, is_signed, _)| (bytes, is_signed));
@@ -252,12 +248,12 @@ impl<'t> Parser<'t> {
             _ if is_name(plain) && plain.ends_with("_t") => known.unwrap_or((8, false)),
             _ => known?,
         };
-        self.rest = &self.rest[end + 1..];
+        self.cursor.at += end + 1;
         Some(found)
     }
 
     fn elements(&mut self, mut of: E) -> Option<E> {
-        while self.eat("[") {
+        while self.cursor.take("[") {
             let index = self.choice()?;
             self.need("]")?;
             of = E::Element(Box::new(of), Box::new(index));
@@ -295,7 +291,8 @@ impl<'t> Parser<'t> {
                 let of = self.first_of_several()?;
                 let between = self.strings()?;
                 // None at all, or a comma and the pairs.
-                let names = if self.eat(")") { Vec::new() } else { self.need(",").and_then(|()| self.pairs())? };
+                let names =
+                    if self.cursor.take(")") { Vec::new() } else { self.need(",").and_then(|()| self.pairs())? };
                 Some(E::Flags { of, between, names })
             }
             "__print_symbolic" | "__print_symbolic_u64" => {
@@ -339,13 +336,12 @@ impl<'t> Parser<'t> {
         let mut found = Vec::new();
         loop {
             self.need("{")?;
-            let before = self.rest;
+            let before = self.cursor;
             let depth = self.depth;
             match self.choice() {
-                Some(value) if self.eat(",") => {
+                Some(value) if self.cursor.take(",") => {
                     let value = self.constant(&value);
-                    self.skip_space();
-                    if self.rest.starts_with('"') {
+                    if self.peek() == Some('"') {
                         let name = self.strings()?;
                         found.extend(value.map(|value| (value, name)));
                     } else {
@@ -355,13 +351,11 @@ impl<'t> Parser<'t> {
                     self.need("}")?;
                 }
                 _ => {
-                    self.depth = depth;
-                    self.rest = before;
-                    let end = self.rest.find('}')?;
-                    self.rest = &self.rest[end + 1..];
+                    (self.depth, self.cursor) = (depth, before);
+                    self.cursor.at += self.cursor.rest().find('}')? + 1;
                 }
             }
-            if !self.eat(",") {
+            if !self.cursor.take(",") {
                 break;
             }
         }

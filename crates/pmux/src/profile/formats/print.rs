@@ -255,12 +255,10 @@ fn pointer(
         };
     }
     let address = value.number()?.cast_unsigned();
-    Some(match first {
-        'S' | 's' | 'F' | 'f' | 'B' => match symbol(address) {
-            Some((name, offset)) if matches!(first, 'S' | 'F' | 'B') => format!("{name}+{offset:#x}"),
-            Some((name, _)) => name,
-            None => format!("{address:#x}"),
-        },
-        _ => format!("{address:#x}"),
+    let named = "SsFfB".contains(first).then(|| symbol(address)).flatten();
+    Some(match named {
+        Some((name, offset)) if "SFB".contains(first) => format!("{name}+{offset:#x}"),
+        Some((name, _)) => name,
+        None => format!("{address:#x}"),
     })
 }
