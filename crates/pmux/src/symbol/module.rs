@@ -30,9 +30,6 @@ impl LoadedModule {
     }
 
     /// As [`LoadedModule::read`]; a file that was stripped, and whose debugging information is not here, is looked for by `fetch`.
-    ///
-    /// # Errors
-    /// As [`LoadedModule::read`].
     pub(super) fn read_or_fetch(
         file: File,
         shown: &Path,
@@ -120,11 +117,11 @@ impl LoadedModule {
         let last = name.rsplit("::").next().unwrap_or(name);
         let declared = self.debug().map(|debug| debug.lines().inlined(last)).unwrap_or_default();
         let mut targets = Vec::new();
-        for one in declared {
-            if let Some(LineHit::Code { line, .. }) = self.lines_at(&one.path, one.line) {
-                let short = super::place::file_name(&one.path).to_owned();
+        for (path, line) in declared {
+            if let Some(LineHit::Code { line, .. }) = self.lines_at(&path, line) {
+                let short = super::place::file_name(&path).to_owned();
                 let is_clear = matches!(self.lines_at(&short, line), Some(LineHit::Code { .. }));
-                targets.push(format!("{}:{line}", if is_clear { short } else { one.path }));
+                targets.push(format!("{}:{line}", if is_clear { short } else { path }));
             }
         }
         targets

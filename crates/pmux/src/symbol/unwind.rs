@@ -7,7 +7,7 @@
 //!
 //! Source: `.eh_frame` of the Linux Standard Base, call frame information of DWARF 5.
 
-use super::elf::{ElfSection, Loaded, Segment, bias, loaded};
+use super::elf::{ElfSection, Segment, bias, loaded};
 use super::sources::{Missing, Recorded, Sources, locate};
 use super::symbolizer::vdso_bytes;
 use object::read::ReadCache;
@@ -20,10 +20,12 @@ const SECTIONS: [&str; 5] = [".eh_frame", ".eh_frame_hdr", ".debug_frame", ".tex
 const TRAMPOLINES: [&[u8]; 2] =
     [&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05], &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4]];
 
+type NamedSections = [Option<ElfSection>; SECTIONS.len()];
+
 /// How the functions of a file are left.
 pub(crate) struct CallFrames {
     segments: Vec<Segment>,
-    sections: [Option<ElfSection>; SECTIONS.len()],
+    sections: NamedSections,
     code: InstructionSource,
 }
 
@@ -49,8 +51,7 @@ impl CallFrames {
         Some(Self::of(loaded, InstructionSource::Memory(bytes)))
     }
 
-    fn of(loaded: Loaded<{ SECTIONS.len() }>, code: InstructionSource) -> Self {
-        let Loaded { segments, mut sections } = loaded;
+    fn of((segments, mut sections): (Vec<Segment>, NamedSections), code: InstructionSource) -> Self {
         // What is there only for debuggers is not needed where there is the other.
         if sections[0].is_some() {
             sections[2] = None;

@@ -63,14 +63,6 @@ enum End {
     Lost,
 }
 
-#[derive(Clone, Copy)]
-enum At {
-    /// At an instruction that was interrupted.
-    Instruction(u64),
-    /// In a call that returns there.
-    Return(u64),
-}
-
 #[derive(Default)]
 pub(super) struct Unwinding {
     /// `None` until it is asked for.
@@ -135,26 +127,20 @@ impl Unwinding {
         mut stack: Stack<'_>,
         out: &mut Vec<u64>,
     ) -> End {
-        let mut at = At::Instruction(ip);
+        let mut at = FrameAddress::InstructionPointer(ip);
         for _ in 0..MOST_FRAMES {
-            let lookup = match at {
-                At::Instruction(address) => address,
-                At::Return(address) => address - 1,
-            };
-            let found = maps.find(lookup, Site::Exact);
-            let Some(found) = found else {
+            let lookup = at.address_for_lookup();
+            let Some(found) = maps.find(lookup, Site::Exact) else {
                 // Where it was met counts, wherever that is.
-                if let At::Instruction(address) = at {
-                    out.push(address);
+                if !at.is_return_address() {
+                    out.push(lookup);
                 }
                 return if stack.is_passed { End::CutOff } else { End::Lost };
             };
-            if let At::Return(address) = at
-                && self.is_trampoline(profile, found.module, found.address + 1)
-            {
-                out.push(address);
+            if at.is_return_address() && self.is_trampoline(profile, found.module, found.address + 1) {
+                out.push(at.address());
                 match registers.of_signal_frame(&mut stack) {
-                    Some(next) => at = At::Instruction(next),
+                    Some(next) => at = FrameAddress::InstructionPointer(next),
                     None => return if stack.is_passed { End::CutOff } else { End::Lost },
                 }
                 continue;
@@ -162,19 +148,17 @@ impl Unwinding {
             out.push(lookup);
             let made_up = self.made_up(profile, found.module, found.address);
             let place = match at {
-                At::Instruction(_) => FrameAddress::InstructionPointer(made_up),
-                At::Return(_) => {
+                FrameAddress::InstructionPointer(_) => FrameAddress::InstructionPointer(made_up),
+                FrameAddress::ReturnAddress(_) => {
                     FrameAddress::from_return_address(made_up + 1).unwrap_or(FrameAddress::InstructionPointer(NOWHERE))
                 }
             };
             let before = registers.sp();
             let Some(Some(machine)) = &mut self.machine else { return End::Lost };
             let next = machine.step(place, &mut registers, &mut stack);
-            match next {
-                Ok(None | Some(0)) | Err(framehop::Error::ReturnAddressIsNull) => return End::Whole,
-                Ok(Some(address)) if registers.sp() > before || matches!(at, At::Instruction(_)) => {
-                    at = At::Return(address);
-                }
+            match next.map(|next| next.and_then(FrameAddress::from_return_address)) {
+                Ok(None) | Err(framehop::Error::ReturnAddressIsNull) => return End::Whole,
+                Ok(Some(next)) if registers.sp() > before || !at.is_return_address() => at = next,
                 _ => return if stack.is_passed { End::CutOff } else { End::Lost },
             }
         }

@@ -40,10 +40,7 @@ pub(crate) fn open(elf: &Elf, path: PathBuf) -> Option<Separate> {
 
 /// Where that file may be, the best place first.
 pub(crate) fn candidates(elf: &Elf, path: &Path, folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    if let Some(tail) = by_build_id(&elf.build_id) {
-        found.push(folder.join(".build-id").join(tail));
-    }
+    let mut found: Vec<PathBuf> = by_build_id(folder, &elf.build_id).into_iter().collect();
     if let Some(name) = &elf.debug_link
         && let Some(home) = path.parent()
         // A name only: a path would lead anywhere.
@@ -57,10 +54,10 @@ pub(crate) fn candidates(elf: &Elf, path: &Path, folder: &Path) -> Vec<PathBuf> 
     found
 }
 
-/// `ab/cdef.debug` for the build id `abcdef`.
-fn by_build_id(id: &[u8]) -> Option<String> {
+/// `.build-id/ab/cdef.debug` of a folder for the build id `abcdef`.
+fn by_build_id(folder: &Path, id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first().filter(|(_, rest)| !rest.is_empty())?;
-    Some(format!("{first:02x}/{}.debug", hex(rest)))
+    Some(folder.join(".build-id").join(format!("{first:02x}/{}.debug", hex(rest))))
 }
 
 /// Opens the file with what several files share, which `of` names.
@@ -69,8 +66,7 @@ pub(crate) fn shared(of: &Path, name: &str, build_id: &[u8], folder: &Path) -> O
     let near = of.parent().map(|home| home.join(path));
     // The file may have been found by a link somewhere else.
     let real = of.canonicalize().ok().and_then(|of| of.parent().map(|home| home.join(path)));
-    let by_id = by_build_id(build_id).map(|tail| folder.join(".build-id").join(tail));
-    let mut candidates = [near, real, by_id].into_iter().flatten();
+    let mut candidates = [near, real, by_build_id(folder, build_id)].into_iter().flatten();
     candidates.find_map(|candidate| plain_file::open(&candidate).ok())
 }
 
@@ -80,8 +76,9 @@ mod tests {
 
     #[test]
     fn names_of_build_ids() {
-        assert_eq!(by_build_id(&[0xab, 0xcd, 0x01]).as_deref(), Some("ab/cd01.debug"));
-        assert_eq!(by_build_id(&[]), None);
-        assert_eq!(by_build_id(&[1]), None);
+        let folder = Path::new("/d");
+        assert_eq!(by_build_id(folder, &[0xab, 0xcd, 0x01]), Some(PathBuf::from("/d/.build-id/ab/cd01.debug")));
+        assert_eq!(by_build_id(folder, &[]), None);
+        assert_eq!(by_build_id(folder, &[1]), None);
     }
 }

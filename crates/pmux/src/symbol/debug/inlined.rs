@@ -2,25 +2,16 @@
 //!
 //! **Invariant:** it is looked for one only when a name was not found; what is looked at has an end.
 
+use super::Reader;
 use super::lines::LineTable;
 use gimli::{AttributeValue, DebuggingInformationEntry, Reader as _, Unit, constants};
 
 /// So many entries are looked at: about a second's work.
 const LOOKED_AT: usize = 5_000_000;
 
-type Reader = super::Reader;
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(in super::super) struct Declared {
-    /// The file, as the compiler was given it.
-    pub(in super::super) path: String,
-    /// The line of its name.
-    pub(in super::super) line: u32,
-}
-
 impl LineTable<'_> {
-    /// Where functions of this name are declared that were inlined.
-    pub(in super::super) fn inlined(&self, name: &str) -> Vec<Declared> {
+    /// Where functions of this name are declared that were inlined: the file, as the compiler was given it, and the line of the name.
+    pub(in super::super) fn inlined(&self, name: &str) -> Vec<(String, u32)> {
         let mut found = Vec::new();
         let mut left = LOOKED_AT;
         let mut units = self.dwarf.units();
@@ -48,7 +39,7 @@ impl LineTable<'_> {
                 let paths = paths.get_or_insert_with(|| self.paths(&unit, program.header()));
                 let path = paths.iter().find(|(index, _)| Some(*index) == file);
                 if let (Some((_, path)), Some(line)) = (path, line.and_then(|line| u32::try_from(line).ok())) {
-                    let declared = Declared { path: path.clone(), line };
+                    let declared = (path.clone(), line);
                     if !found.contains(&declared) {
                         found.push(declared);
                     }

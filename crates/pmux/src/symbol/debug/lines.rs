@@ -50,7 +50,7 @@ impl LineTable<'_> {
             let Ok(unit) = self.dwarf.unit(header) else { continue };
             let Some(program) = unit.line_program.clone() else { continue };
             let paths = self.paths(&unit, program.header());
-            let ours = paths.iter().filter(|(_, path)| ends_with(path, &wanted));
+            let ours = paths.iter().filter(|(_, path)| parts(path).ends_with(&wanted));
             let ours = crate::order::map(ours.map(|(index, path)| (*index, path)));
             if ours.is_empty() {
                 others.extend(paths.iter().filter_map(|(_, path)| parts(path).last().map(|&name| name.to_owned())));
@@ -155,11 +155,6 @@ fn parts(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").collect()
 }
 
-/// Whether a path ends with these parts, each of them whole.
-fn ends_with(path: &str, wanted: &[&str]) -> bool {
-    parts(path).ends_with(wanted)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,8 +165,8 @@ mod tests {
         assert_eq!(normal(&["/home/x", "/usr/include", "./b.h"]), "/usr/include/b.h");
         assert_eq!(normal(&["/home/x", "../y", "a.c"]), "/home/y/a.c");
         assert_eq!(normal(&["", "../y", "a.c"]), "../y/a.c");
-        assert!(ends_with("/home/x/src/a.c", &parts("src/a.c")));
-        assert!(ends_with("/home/x/src/a.c", &parts("./a.c")));
-        assert!(!ends_with("/home/x/src/aa.c", &parts("a.c")));
+        assert!(parts("/home/x/src/a.c").ends_with(&parts("src/a.c")));
+        assert!(parts("/home/x/src/a.c").ends_with(&parts("./a.c")));
+        assert!(!parts("/home/x/src/aa.c").ends_with(&parts("a.c")));
     }
 }

@@ -295,18 +295,14 @@ pub(super) struct ElfSection {
     pub(super) bytes: Arc<[u8]>,
 }
 
-/// What is loaded of a file, and its sections of some names.
-pub(super) struct Loaded<const N: usize> {
-    pub(super) segments: Vec<Segment>,
-    /// In the order of the names; `None` where there is none, or it is empty or broken.
-    pub(super) sections: [Option<ElfSection>; N],
-}
-
-/// Looks for what is loaded of a file, and sections by their names.
+/// What is loaded of a file, and its sections of these names: `None` where there is none, or it is empty or broken.
 ///
 /// # Errors
 /// What is wrong with the file, as half a sentence.
-pub(super) fn loaded<'data, R: ReadRef<'data>, const N: usize>(data: R, names: [&str; N]) -> Result<Loaded<N>, String> {
+pub(super) fn loaded<'data, R: ReadRef<'data>, const N: usize>(
+    data: R,
+    names: [&str; N],
+) -> Result<(Vec<Segment>, [Option<ElfSection>; N]), String> {
     let file = object::File::parse(data).map_err(|error| error.to_string())?;
     let segments = match &file {
         object::File::Elf32(file) => segments_of(file),
@@ -317,7 +313,7 @@ pub(super) fn loaded<'data, R: ReadRef<'data>, const N: usize>(data: R, names: [
         let bytes = section(&file, name).filter(|bytes| !bytes.is_empty())?;
         Some(ElfSection { address: file.section_by_name(name)?.address(), bytes })
     };
-    Ok(Loaded { segments, sections: names.map(one) })
+    Ok((segments, names.map(one)))
 }
 
 impl Sections {
