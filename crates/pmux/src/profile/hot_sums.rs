@@ -44,8 +44,8 @@ pub(super) struct Loads {
 /// Adds weights up along the tree of stacks, for one group after the other.
 pub(super) struct Adder<'n> {
     nodes: &'n [HotNode],
-    /// By node; nothing of a group stays.
-    totals: Vec<Weight>,
+    /// By node: what goes through it; nothing of a group stays.
+    pub(super) totals: Vec<Weight>,
     is_touched: Vec<bool>,
     /// How many nodes a node has called, then where the next of them belongs.
     called: Vec<u32>,
@@ -78,11 +78,6 @@ impl<'n> Adder<'n> {
             totals[nodes[node as usize].parent as usize].add(total);
         }
         touched
-    }
-
-    /// What goes through a node.
-    pub(super) fn total(&self, node: u32) -> Weight {
-        self.totals[node as usize]
     }
 
     pub(super) fn forget(&mut self, touched: &[u32]) {

@@ -168,7 +168,7 @@ impl<'h> Trees<'h> {
 
     /// A node below the function, with what goes through it, but to what is counted with its way.
     fn below(&self, touched: &Touched) -> Option<TreeBranch> {
-        let weight = touched.total.without(self.mine.total(touched.node));
+        let weight = touched.total.without(self.mine.totals[touched.node as usize]);
         let on = On::Below(touched.from, touched.to);
         (weight.samples > 0).then_some(TreeBranch { spot: touched.spot, weight, on })
     }

@@ -109,8 +109,7 @@ impl Symbols {
     pub fn resolve(&mut self, profile: &Profile, wanted: impl IntoIterator<Item = FrameId>) {
         let frames = profile.stacks.frames();
         self.by_frame.resize(frames.len(), None);
-        let wanted = unknown(&self.by_frame, wanted);
-        let batches = batches(frames, wanted);
+        let batches = batches(frames, &self.by_frame, wanted);
         let found = self.ask(profile, &batches, |code, kernel, frames| {
             frames.iter().map(|&frame| function_at(code, kernel, frame)).collect()
         });
@@ -123,10 +122,11 @@ impl Symbols {
     pub fn resolve_lines(&mut self, profile: &Profile, frames: impl IntoIterator<Item = FrameId>) {
         let all = profile.stacks.frames();
         self.lines.resize(all.len(), None);
-        let wanted = unknown(&self.lines, frames);
-        let batches = batches(all, wanted);
+        let batches = batches(all, &self.lines, frames);
         let found = self.ask(profile, &batches, |code, kernel, frames| {
-            code.find_lines(frames.iter().map(|frame| frame.lookup()));
+            if let Some(file) = code.file() {
+                file.find_lines(frames.iter().map(|frame| frame.lookup()));
+            }
             frames.iter().map(|frame| code.lines(kernel, frame.lookup())).collect()
         });
         for (batch, found) in batches.iter().zip(found) {
@@ -279,14 +279,14 @@ impl Symbols {
         let Function { module, start, inlining: Inlining::Called, .. } = *self.functions.get(id.index())? else {
             return None;
         };
-        code_of(&mut self.codes, module).get_or_insert_with(|| SymbolSource::open(profile, module)).range(start)
+        code_of(&mut self.codes, module).get_or_insert_with(|| SymbolSource::open(profile, module)).file()?.range(start)
     }
 
     /// The variable that is there, by the symbol table of its program: its name, and how many bytes behind its beginning the place is.
     pub fn variable_of(&mut self, profile: &Profile, place: DataPlace) -> Option<(String, u64)> {
         let code =
             code_of(&mut self.codes, place.module).get_or_insert_with(|| SymbolSource::open(profile, place.module));
-        code.variable(place.offset, place.distance)
+        code.file()?.variable(place.offset, place.distance)
     }
 
     /// The number of the function of a frame that was looked up before.
@@ -313,15 +313,6 @@ impl Symbols {
     }
 }
 
-/// The places of the frames of which nothing is known, in their order.
-fn unknown<T>(known: &[Option<T>], frames: impl IntoIterator<Item = FrameId>) -> Vec<usize> {
-    let is_unknown = |&place: &usize| known.get(place).is_some_and(Option::is_none);
-    let mut places: Vec<usize> = frames.into_iter().map(FrameId::index).filter(is_unknown).collect();
-    places.sort_unstable();
-    places.dedup();
-    places
-}
-
 fn function_at(code: &mut SymbolSource, kernel: &FindKernel<'_>, frame: Frame) -> Option<NamedFunction> {
     // A signal handler returns to the very beginning of a function that no call comes before.
     let begins =
@@ -340,11 +331,15 @@ fn find_kernel<'a>(
     kernel.get_or_init(|| KernelCode::find(&profile.sources, profile.kernel_id()))
 }
 
-/// Frames by their modules: what takes longest comes first.
-fn batches(frames: &[Frame], wanted: impl IntoIterator<Item = usize>) -> Vec<ModuleBatch> {
+/// The wanted frames of which nothing is known, by their modules: what takes longest comes first.
+fn batches<T>(frames: &[Frame], known: &[Option<T>], wanted: impl IntoIterator<Item = FrameId>) -> Vec<ModuleBatch> {
+    let is_unknown = |&place: &usize| known.get(place).is_some_and(Option::is_none);
+    let mut unknown: Vec<usize> = wanted.into_iter().map(FrameId::index).filter(is_unknown).collect();
+    unknown.sort_unstable();
+    unknown.dedup();
     let mut batches: Vec<ModuleBatch> = Vec::new();
     let mut place: HashMap<ModuleId, usize> = HashMap::new();
-    for index in wanted {
+    for index in unknown {
         let module = frames[index].module;
         let at = *place.entry(module).or_insert_with(|| {
             batches.push(ModuleBatch { module, frames: Vec::new() });

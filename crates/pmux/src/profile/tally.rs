@@ -85,7 +85,7 @@ const NEAR: usize = 8;
 /// Adds samples up.
 #[derive(Default)]
 pub struct Tally {
-    apart: Apart,
+    pub(super) apart: Apart,
     detail: Detail,
     rows: Vec<(Key, Weight)>,
     /// By row: the next one of its stack; from the last one leads none.
@@ -137,11 +137,6 @@ impl Tally {
         let has_stacks = self.wants() != Detail::Innermost;
         let rows = self.rows().filter(move |_| has_stacks);
         rows.map(|(key, weight)| (key.event as usize, key.stack, weight.samples))
-    }
-
-    /// What it tells apart.
-    pub(super) const fn apart(&self) -> Apart {
-        self.apart
     }
 
     pub(super) fn add(&mut self, key: Key, weight: Weight) {

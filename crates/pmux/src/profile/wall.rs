@@ -181,7 +181,7 @@ impl Tally {
             profile.notes.push("it has no samples of cpu-clock: what ran is not in it, only what waited".to_owned());
         }
         let mut kinds = Kinds::new(profile);
-        let mut wall = Self::new(self.apart());
+        let mut wall = Self::new(self.apart);
         for (key, weight) in self.rows() {
             let stack = match parts.get(key.event as usize) {
                 Some(TimeKind::Ran) if Some(key.event as usize) == clock => key.stack,

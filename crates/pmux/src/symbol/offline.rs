@@ -30,7 +30,7 @@ pub(crate) struct FileCode {
     /// Once it was opened.
     module: Option<Result<Box<LoadedModule>, Missing>>,
     /// What should be said although it is there.
-    remark: Option<String>,
+    pub(crate) remark: Option<String>,
     kept: FileAnswers,
     /// Names of functions, by where these begin: each is made readable once.
     names: HashMap<u64, Arc<str>>,
@@ -80,11 +80,6 @@ impl FileCode {
     /// Why there are no names, if a caller asked for one and it could not be had.
     pub(crate) fn missing(&self) -> Option<&Missing> {
         self.module.as_ref()?.as_ref().err()
-    }
-
-    /// What should be said although it is there.
-    pub(crate) fn remark(&self) -> Option<&str> {
-        self.remark.as_deref()
     }
 
     /// The function at a place in the file.

@@ -5,16 +5,13 @@
 //! **Invariant:** who asks the same again gets the same answer.
 
 use crate::profile::{ModuleId, ModuleKind, Profile, WaitKind};
-use crate::symbol::{
-    CodeRange, FileCode, JitCode, KernelAnswers, KernelCode, Missing, NamedFunction, ResolvedFrame, VdsoCode,
-};
+use crate::symbol::{FileCode, JitCode, KernelAnswers, KernelCode, Missing, NamedFunction, ResolvedFrame, VdsoCode};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Finds the kernel's names, the first time that it is called.
 pub(super) type FindKernel<'k> = dyn Fn() -> Option<&'k KernelCode> + 'k;
 
-/// Where the names of a module come from.
 pub(super) enum SymbolSource {
     File(Box<FileCode>),
     Kernel,
@@ -83,13 +80,6 @@ impl SymbolSource {
         }
     }
 
-    /// Finds what [`SymbolSource::lines`] answers for many addresses, on as many CPUs as there are.
-    pub(super) fn find_lines(&mut self, addresses: impl Iterator<Item = u64>) {
-        if let Self::File(code) = self {
-            code.find_lines(addresses);
-        }
-    }
-
     /// The functions at an address, the innermost inlined one first, with their sources. Empty where nothing is known.
     pub(super) fn lines(&mut self, kernel: &FindKernel<'_>, address: u64) -> Arc<[ResolvedFrame]> {
         match self {
@@ -100,16 +90,9 @@ impl SymbolSource {
         }
     }
 
-    /// Where the function at an address stands in its file.
-    pub(super) fn range(&mut self, address: u64) -> Option<CodeRange> {
-        let Self::File(code) = self else { return None };
-        code.range(address)
-    }
-
-    /// The variable that is so many bytes behind a place in the file.
-    pub(super) fn variable(&mut self, offset: u64, distance: u64) -> Option<(String, u64)> {
-        let Self::File(code) = self else { return None };
-        code.variable(offset, distance)
+    /// The file, where the module is one.
+    pub(super) fn file(&mut self) -> Option<&mut FileCode> {
+        if let Self::File(code) = self { Some(code) } else { None }
     }
 
     /// Why there are no names, as a sentence, if a caller asked for one and it could not be had.
@@ -117,7 +100,7 @@ impl SymbolSource {
         let Self::File(code) = self else { return None };
         let path = profile.names.get(profile.modules.get(id).path);
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        let Some(missing) = code.missing() else { return code.remark().map(ToOwned::to_owned) };
+        let Some(missing) = code.missing() else { return code.remark.clone() };
         let why = match missing {
             Missing::Gone => "is not there".to_owned(),
             Missing::Changed => "has changed since it was recorded (its build id is another)".to_owned(),
