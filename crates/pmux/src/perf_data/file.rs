@@ -149,23 +149,19 @@ impl FileWriter {
         self.write_pending()?;
         let bytes = batch.left_bytes();
         let copied = (self.gap.len() - in_gap) as u64;
-        match batch.write_to(self.file.as_fd()) {
-            Ok(()) => {
-                self.written += bytes;
-                Ok(())
-            }
-            Err(errno) => {
-                // A full disk: what fits stays, less a little for the index.
-                let kept = batch.written_whole_bytes(INDEX_ROOM_BYTES);
-                if kept > copied {
-                    self.written += kept - copied;
-                    let end = self.end();
-                    // If this fails, the last state stays.
-                    let _ = self.file.set_len(end).and_then(|()| self.seal_with(&self.early.clone()));
-                }
-                Err(self.step_back(io::Error::from_raw_os_error(errno.raw())))
-            }
+        let Err(errno) = batch.write_to(self.file.as_fd()) else {
+            self.written += bytes;
+            return Ok(());
+        };
+        // A full disk: what fits stays, less a little for the index.
+        let kept = batch.written_whole_bytes(INDEX_ROOM_BYTES);
+        if kept > copied {
+            self.written += kept - copied;
+            let end = self.end();
+            // If this fails, the last state stays.
+            let _ = self.file.set_len(end).and_then(|()| self.seal_with(&self.early.clone()));
         }
+        Err(self.step_back(io::Error::from_raw_os_error(errno.raw())))
     }
 
     /// What is added next belongs into the gap, up to so many bytes.
@@ -174,9 +170,7 @@ impl FileWriter {
     }
 
     fn write_pending(&mut self) -> io::Result<()> {
-        if let Err(error) = self.file.write_all(&self.pending) {
-            return Err(self.step_back(error));
-        }
+        self.file.write_all(&self.pending).map_err(|error| self.step_back(error))?;
         self.written += self.pending.len() as u64;
         self.pending.clear();
         Ok(())
@@ -203,10 +197,7 @@ impl FileWriter {
     /// # Errors
     /// As [`FileWriter::put`].
     pub fn seal(&mut self) -> io::Result<()> {
-        if self.data_bytes() == self.sealed {
-            return Ok(());
-        }
-        self.seal_with(&self.early.clone())
+        if self.data_bytes() == self.sealed { Ok(()) } else { self.seal_with(&self.early.clone()) }
     }
 
     fn seal_with(&mut self, features: &[(Feature, FileSection)]) -> io::Result<()> {
@@ -318,15 +309,15 @@ mod tests {
     use super::super::feature::text;
     use super::*;
     use pmux_abi::attr::Attr;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
-    fn events() -> Vec<EventDesc> {
-        vec![EventDesc { attr: Attr::default(), name: "x".to_owned(), ids: vec![7] }]
-    }
-
-    fn begin(path: &Path, early: &[FeatureBytes]) -> FileWriter {
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
-        FileWriter::create(file, &events(), 2, early).unwrap()
+    fn begin(early: &[FeatureBytes]) -> (tempfile::TempDir, PathBuf, FileWriter) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        let events = [EventDesc { attr: Attr::default(), name: "x".to_owned(), ids: vec![7] }];
+        let writer = FileWriter::create(file, &events, 2, early).unwrap();
+        (folder, path, writer)
     }
 
     fn word(bytes: &[u8], at: u64) -> u64 {
@@ -354,10 +345,8 @@ mod tests {
 
     #[test]
     fn every_sealed_state_is_whole_and_others_do_not_show() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x");
         let early = [text(Feature::Arch, "a"), text(Feature::HostName, "h")];
-        let mut writer = begin(&path, &early);
+        let (_folder, path, mut writer) = begin(&early);
         let expected: Vec<_> = [&early[1], &early[0]].iter().map(|(of, bytes)| (*of as u32, bytes.clone())).collect();
         assert_eq!(look(&path), (Vec::new(), expected.clone()));
         let (mut next, mut sealed) = (0, 0);
@@ -381,9 +370,7 @@ mod tests {
 
     #[test]
     fn without_features_too() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x");
-        let mut writer = begin(&path, &[]);
+        let (_folder, path, mut writer) = begin(&[]);
         for round in 0..3 {
             writer.put(&records(round * 5000..(round + 1) * 5000)).unwrap();
             writer.seal().unwrap();
@@ -393,9 +380,7 @@ mod tests {
 
     #[test]
     fn ids_find_room_or_move() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x");
-        let mut writer = begin(&path, &[text(Feature::Arch, "a")]);
+        let (_folder, path, mut writer) = begin(&[text(Feature::Arch, "a")]);
         let ids = || {
             let bytes = std::fs::read(&path).unwrap();
             let entry = HEADER_BYTES + 128;

@@ -190,16 +190,13 @@ mod tests {
 
     #[test]
     fn a_folder_without_recordings_is_an_error() {
-        let folder = std::env::temp_dir().join(format!("pmux-folder-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap_or_default();
-        let found = recordings(&folder);
-        std::fs::write(folder.join(".draft.data"), "x").unwrap_or_default();
-        let draft = recordings(&folder);
-        std::fs::write(folder.join("a.data"), "not a recording at all").unwrap_or_default();
-        let broken = recordings(&folder).and_then(|paths| in_order(&folder, paths));
-        std::fs::remove_dir_all(&folder).unwrap_or_default();
-        assert!(matches!(found, Err(ProfileError::Folder(_))));
-        assert!(matches!(draft, Err(ProfileError::Folder(_))));
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        assert!(matches!(recordings(folder), Err(ProfileError::Folder(_))));
+        std::fs::write(folder.join(".draft.data"), "x").unwrap();
+        assert!(matches!(recordings(folder), Err(ProfileError::Folder(_))));
+        std::fs::write(folder.join("a.data"), "not a recording at all").unwrap();
+        let broken = recordings(folder).and_then(|paths| in_order(folder, paths));
         assert!(matches!(broken, Err(ProfileError::NoRecording)), "{broken:?}");
     }
 }

@@ -112,17 +112,14 @@ mod tests {
                 let first = lines.next().unwrap().unwrap();
                 while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
                 let path = first.split(' ').nth(1).unwrap().to_owned();
-                let head = |status: &str, bytes: usize| {
-                    format!("HTTP/1.1 {status}\r\nContent-Length: {bytes}\r\nConnection: close\r\n\r\n")
+                let (status, body) = match &path {
+                    path if *path == has => ("200 OK", &bytes[..]),
+                    path if path.contains("dddddddd") => ("500 Oh", &b""[..]),
+                    _ => ("404 Not Found", &b""[..]),
                 };
-                if path == has {
-                    stream.write_all(head("200 OK", bytes.len()).as_bytes()).unwrap();
-                    stream.write_all(&bytes).unwrap();
-                } else if path.contains("dddddddd") {
-                    stream.write_all(head("500 Oh", 0).as_bytes()).unwrap();
-                } else {
-                    stream.write_all(head("404 Not Found", 0).as_bytes()).unwrap();
-                }
+                let length = body.len();
+                write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n").unwrap();
+                stream.write_all(body).unwrap();
                 notes.lock().unwrap().push(path);
             }
         });

@@ -49,12 +49,6 @@ impl ProcessImage {
         Self { pid, maps: Vec::new(), program: None }
     }
 
-    /// Of mappings that are known already, sorted by address.
-    #[cfg(test)]
-    pub(super) fn made_up(pid: i32, maps: Vec<Mapping>, program: Option<PathBuf>) -> Self {
-        Self { pid, maps, program }
-    }
-
     /// Reads again; answers whether a file with code is there that wasn't.
     ///
     /// # Errors
@@ -161,7 +155,7 @@ mod tests {
             "20000-21000 r--p 00000000 00:01 3 /usr/share/data",
         ];
         let maps = lines.iter().map(|line| Mapping::parse(line.as_bytes()).unwrap()).collect();
-        ProcessImage::made_up(1, maps, Some("/bin/prog".into()))
+        ProcessImage { pid: 1, maps, program: Some("/bin/prog".into()) }
     }
 
     #[test]

@@ -33,13 +33,6 @@ fn perf(event: &str) -> Option<Vec<Printed>> {
     Some(attrs)
 }
 
-/// The lock of all tests that take debug registers, where this user may have it.
-fn breakpoints_alone() -> Option<std::fs::File> {
-    let file = std::fs::File::create(std::env::temp_dir().join("pmux-test-breakpoints.lock")).ok()?;
-    file.lock().ok()?;
-    Some(file)
-}
-
 /// The same of an event of ours.
 fn ours(event: &Event) -> Printed {
     let attr = &event.attr;
@@ -104,7 +97,7 @@ fn the_same_text_gives_the_same_attributes() {
             }
         };
         // perf opens it for a moment: no test that counts debug registers may be disturbed.
-        let _alone = text.starts_with("mem:").then(breakpoints_alone);
+        let _alone = text.starts_with("mem:").then(|| pmux_testkit::lock(pmux_testkit::DEBUG_REGISTERS));
         let Some(theirs) = perf(text).filter(|attrs| !attrs.is_empty()) else {
             println!("skipped: perf says nothing of {text}");
             continue;
