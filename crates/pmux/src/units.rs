@@ -133,14 +133,8 @@ pub fn bytes_text(bytes: u64) -> String {
 #[must_use]
 pub fn number_text(value: u64) -> String {
     let digits = value.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or_default());
+    groups.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -302,8 +302,7 @@ impl Head {
     fn add_event(&mut self, attr: &[u8], ids: &[u8]) -> Result<(), ProfileError> {
         let index = self.events.len();
         let attr = attribute(attr).map_err(|error| ProfileError::Event { index, error })?;
-        let ids: Vec<u64> =
-            ids.chunks_exact(8).filter_map(|id| Some(u64::from_ne_bytes(id.try_into().ok()?))).collect();
+        let ids: Vec<u64> = ids.as_chunks::<8>().0.iter().map(|id| u64::from_ne_bytes(*id)).collect();
         for &id in &ids {
             self.by_id.entry(id).or_insert(index as u32);
         }

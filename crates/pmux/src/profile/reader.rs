@@ -13,6 +13,7 @@ use super::input::{Input, Records};
 use super::rounds::{Met, OrderedRecords, Queue};
 use super::unpack::Unpacker;
 use super::{Losses, Progress};
+use crate::bytes::Fields;
 use crate::perf_data::kind;
 use pmux_abi::attr::SampleFormat;
 use pmux_abi::record::{self, RecordHeader, SampleLayout};
@@ -312,16 +313,15 @@ impl Reader {
                     }
                 }
                 AUXTRACE | kind::HEADER_TRACING_DATA => {
+                    let mut size = Fields(payload);
                     let bytes = match header.kind.0 {
-                        AUXTRACE => payload.first_chunk().map_or(0, |size| u64::from_ne_bytes(*size)),
-                        _ => payload
-                            .first_chunk()
-                            .map_or(0, |size| u64::from(u32::from_ne_bytes(*size)).next_multiple_of(8)),
+                        AUXTRACE => size.u64().unwrap_or(0),
+                        _ => u64::from(size.u32().unwrap_or(0)).next_multiple_of(8),
                     };
                     let here = usize::try_from(bytes).unwrap_or(usize::MAX).min(block.len() - next);
                     let keeps = header.kind.0 == kind::HEADER_TRACING_DATA && bytes < 1 << 28;
-                    let mut data = if keeps { block[next..next + here].to_vec() } else { Vec::new() };
                     if keeps {
+                        let mut data = block[next..next + here].to_vec();
                         loop {
                             let left = bytes as usize - data.len();
                             if left == 0 || self.stream.records.read_more(&mut data, left)? == 0 {

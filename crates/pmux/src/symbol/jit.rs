@@ -192,10 +192,8 @@ fn lines_of(fields: &mut Fields<'_>) -> Vec<(u64, JitLine)> {
             };
             Some((address, JitLine { file, line }))
         };
-        match entry(fields) {
-            Some(entry) => lines.push(entry),
-            None => break,
-        }
+        let Some(entry) = entry(fields) else { break };
+        lines.push(entry);
     }
     lines
 }

@@ -100,11 +100,8 @@ pub(crate) fn copies(sources: &Sources, id: &[u8]) -> Vec<PathBuf> {
     let text = hex(unpadded(id));
     let mut found: Vec<PathBuf> = copy_of_perf(id, "elf").into_iter().collect();
     if let Some((first, rest)) = text.split_at_checked(2) {
-        let mut folders = vec![sources.folder()];
-        if sources.symfs.is_some() {
-            folders.push(FOLDER.into());
-        }
-        for folder in folders {
+        let own = sources.symfs.is_some().then(|| PathBuf::from(FOLDER));
+        for folder in std::iter::once(sources.folder()).chain(own) {
             let home = folder.join(".build-id").join(first);
             found.extend([home.join(rest), home.join(format!("{rest}.debug"))]);
         }
