@@ -88,7 +88,7 @@ fn claim(weight: u8) -> Claim {
 
 fn request(place: &BpTarget, weight: u8) -> oracle::Request {
     let cpus = place.cpus().map_or(oracle::Where::Everywhere, |cpus| oracle::Where::Only(cpus.iter().collect()));
-    oracle::Request { kind: oracle::Kind::Data, task: place.task(), cpus, weight: u32::from(weight) }
+    oracle::Request { kind: Kind::Data, task: place.task(), cpus, weight: u32::from(weight) }
 }
 
 /// A step that was taken: between which moments, and whether it was granted. What has nothing to give back counts as not
