@@ -100,7 +100,7 @@ fn main() {
     };
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let (copies, rounds, calls) = if small { (2, 1, "2000") } else { (320, 3, "900") };
+    let (copies, rounds, calls) = if small { (2, 1, "2000") } else { (320, 3, "1300") };
     build(&sources, copies, folder);
     let pmux = env!("CARGO_BIN_EXE_pmux");
     let line = [pmux, "record", "-q", "-F", "4000", "-g", "-o", "data", "--", "./big", calls];

@@ -8,7 +8,7 @@
 use super::Out;
 use super::fields::{Field, Fields};
 use super::lines::hex16;
-use crate::stderr::visible;
+use crate::stderr::{push_visible, visible};
 use pmux::profile::{CodeFrame, FrameId, ModuleKind, Profile, Symbols};
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -159,9 +159,11 @@ impl Cache {
             for place in places.split_last().map_or(&[][..], |(_, inlined)| inlined) {
                 out.push('\t');
                 hex16(out, address);
-                let _ = write!(out, " {} (inlined)", visible(place.function.as_deref().unwrap_or("?")));
+                out.push(' ');
+                push_visible(out, place.function.as_deref().unwrap_or("?"));
+                out.push_str(" (inlined)");
                 if fields.has(Field::SourceLine) {
-                    out.push_str(&source_line(place).unwrap_or_default());
+                    push_line(place, out);
                 }
                 out.push('\n');
             }
@@ -191,7 +193,8 @@ fn push_function(profile: &Profile, symbols: &mut Symbols, frame: FrameId, field
         if function.name.is_empty() {
             text.push_str(" [unknown]");
         } else {
-            let _ = write!(text, " {}", visible(&function.name));
+            text.push(' ');
+            push_visible(text, &function.name);
             if fields.has(Field::Offset) {
                 let _ = write!(text, "+{offset:#x}");
             }
@@ -200,14 +203,15 @@ fn push_function(profile: &Profile, symbols: &mut Symbols, frame: FrameId, field
     if fields.has(Field::Dso) {
         let module = profile.modules.get(function.module);
         let name = if module.kind.is_kernel() { module.short } else { module.path };
-        let _ = write!(text, " ({})", visible(profile.names.get(name).trim_end()));
+        text.push_str(" (");
+        push_visible(text, profile.names.get(name).trim_end());
+        text.push(')');
     }
 }
 
 /// Appends the source of a frame, in a line of its own; where it is not known, the program and the address.
 fn push_source(profile: &Profile, frame: FrameId, place: Option<&CodeFrame>, out: &mut String) {
-    if let Some(line) = place.and_then(source_line) {
-        out.push_str(&line);
+    if place.is_some_and(|place| push_line(place, out)) {
         return;
     }
     let place = profile.stacks.frame(frame);
@@ -215,9 +219,11 @@ fn push_source(profile: &Profile, frame: FrameId, place: Option<&CodeFrame>, out
     let _ = write!(out, "\n  {}[{:x}]", visible(short.trim_end()), place.address);
 }
 
-/// The source of a function, in a line of its own.
-fn source_line(place: &CodeFrame) -> Option<String> {
-    let file = place.file.as_deref()?;
-    let file = file.rsplit_once('/').map_or(file, |(_, name)| name);
-    Some(format!("\n  {}:{}", visible(file), place.line?))
+/// Appends the source of a function, in a line of its own. Returns whether it is known.
+fn push_line(place: &CodeFrame, out: &mut String) -> bool {
+    let (Some(file), Some(line)) = (place.file.as_deref(), place.line) else { return false };
+    out.push_str("\n  ");
+    push_visible(out, file.rsplit_once('/').map_or(file, |(_, name)| name));
+    let _ = write!(out, ":{line}");
+    true
 }

@@ -97,13 +97,13 @@ fn frame(options: &ScriptOptions, profile: &Profile, known: &mut Resolvers, (add
     let (name, module) = (function.name.clone(), function.module);
     let places = if options.no_inline { Default::default() } else { known.symbols.lines_of(profile, frame) };
     let inlined = places.split_last().map_or(&[][..], |(_, inlined)| inlined);
-    let inlined = inlined.iter().map(|place| place.function.clone().unwrap_or_else(|| "?".to_owned()));
+    let inlined = inlined.iter().map(|place| place.function.as_deref().unwrap_or("?"));
     json!({
         "ip": format!("{address:#x}"),
         "symbol": is_known.then_some(&*name),
         "offset": is_known.then_some(offset),
         "dso": profile.names.get(profile.modules.get(module).path).trim_end(),
-        "inlined": inlined.collect::<Vec<String>>(),
+        "inlined": inlined.collect::<Vec<_>>(),
     })
 }
 

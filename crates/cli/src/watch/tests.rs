@@ -13,7 +13,7 @@ const PLAIN: Style = Style { color: Color::Off, width: Some(100), grouping: Grou
 const MS: u64 = 1_000_000;
 
 fn place(function: &str, line: u32) -> Arc<ResolvedAddress> {
-    let (function, file) = (Some(function.to_owned()), Some("/src/bank/writer.rs".into()));
+    let (function, file) = (Some(function.into()), Some("/src/bank/writer.rs".into()));
     let frames = vec![ResolvedFrame { function, offset: None, file, line: Some(line) }];
     let module = Some("/bin/writer".into());
     Arc::new(ResolvedAddress { address: 0x40_1234, frames, module, module_address: 0x1234 })

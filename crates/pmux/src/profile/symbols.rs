@@ -43,7 +43,7 @@ pub struct Symbols {
     lines: Vec<Option<Arc<[crate::symbol::ResolvedFrame]>>>,
     /// By frame: what was inlined there, the innermost first.
     inlined: HashMap<usize, Box<[FunctionId]>>,
-    inlined_ids: HashMap<(ModuleId, String), FunctionId>,
+    inlined_ids: HashMap<(ModuleId, Arc<str>), FunctionId>,
     /// So many frames were asked for what was inlined there.
     looked_into: usize,
     /// By module; `None` until it is needed. No thread waits for these locks: they let names be read side by side.
@@ -153,9 +153,9 @@ impl Symbols {
             let module = frames[index].module;
             let functions = &mut self.functions;
             let ids = inlined.iter().map(|line| {
-                let name = line.function.clone().unwrap_or_else(|| "?".to_owned());
+                let name = line.function.clone().unwrap_or_else(|| "?".into());
                 *self.inlined_ids.entry((module, name)).or_insert_with_key(|(_, name)| {
-                    let name = Arc::from(name.as_str());
+                    let name = Arc::clone(name);
                     functions.push(Function { name, module, start: 0, inlining: Inlining::Inlined });
                     FunctionId(functions.len() as u32 - 1)
                 })
@@ -308,7 +308,9 @@ impl Symbols {
     /// The functions that a frame is in, the innermost inlined one first, each with its source where there is debugging information.
     /// Empty where none is known. A caller that asks for many calls [`Symbols::resolve_lines`] before.
     pub fn lines_of(&mut self, profile: &Profile, frame: FrameId) -> Arc<[crate::symbol::ResolvedFrame]> {
-        self.resolve_lines(profile, [frame]);
+        if !matches!(self.lines.get(frame.index()), Some(Some(_))) {
+            self.resolve_lines(profile, [frame]);
+        }
         self.lines.get(frame.index()).cloned().flatten().unwrap_or_default()
     }
 }

@@ -150,7 +150,7 @@ impl JitCode {
         let Some((_, line)) = behind.checked_sub(1).and_then(|at| function.lines.get(at)) else {
             return Arc::default();
         };
-        let (name, file) = (function.name.to_string(), Arc::clone(&line.file));
+        let (name, file) = (Arc::clone(&function.name), Arc::clone(&line.file));
         let line = (line.line > 0).then_some(line.line);
         [ResolvedFrame { function: Some(name), offset: None, file: Some(file), line }].into()
     }

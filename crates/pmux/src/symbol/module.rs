@@ -93,12 +93,14 @@ impl LoadedModule {
                 if let Some(name) = name
                     && outermost.function.as_deref().is_none_or(|inside| is_better(&name, inside))
                 {
-                    outermost.function = Some(name);
+                    outermost.function = Some(name.into());
                 }
                 outermost.offset = offset;
             }
             None => {
-                frames.extend(name.map(|name| ResolvedFrame { function: Some(name), offset, file: None, line: None }));
+                let named =
+                    |name: String| ResolvedFrame { function: Some(name.into()), offset, file: None, line: None };
+                frames.extend(name.map(named));
             }
         }
         frames

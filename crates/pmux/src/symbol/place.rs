@@ -23,7 +23,7 @@ pub struct ResolvedAddress {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ResolvedFrame {
     /// Its name, readable and without parameters.
-    pub function: Option<String>,
+    pub function: Option<Arc<str>>,
     /// Bytes behind its beginning; only of the outermost, where the symbol table knows it.
     pub offset: Option<u64>,
     /// The path of the source file, as the compiler was given it.

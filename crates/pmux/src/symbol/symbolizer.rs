@@ -183,7 +183,7 @@ impl Symbolizer {
         place.module = Some("[kernel]".into());
         let Ok(kernel) = self.kernel() else { return place };
         if let Some(symbol) = kernel.at(address) {
-            place.frames[0].function = Some(names::readable(symbol.name.as_bytes()).into_owned());
+            place.frames[0].function = Some(names::readable(symbol.name.as_bytes()).into());
             place.frames[0].offset = Some(address - symbol.address);
             if let Some(module) = symbol.module {
                 place.module = Some(format!("[{module}]").into());
@@ -196,7 +196,7 @@ impl Symbolizer {
         if let Some(elf) = self.vdso.get_or_insert_with(own_vdso)
             && let Some(symbol) = elf.symbols.at(place.module_address)
         {
-            let function = Some(names::brief(elf.symbols.name(symbol)));
+            let function = Some(names::brief(elf.symbols.name(symbol)).into());
             let offset = Some(place.module_address - symbol.address);
             place.frames[0] = ResolvedFrame { function, offset, file: None, line: None };
         }

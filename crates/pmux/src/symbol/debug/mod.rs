@@ -132,7 +132,7 @@ fn frames(context: &Context, address: u64) -> Vec<ResolvedFrame> {
     let Ok(mut frames) = context.find_frames(address).skip_all_loads() else { return found };
     while let Ok(Some(frame)) = frames.next() {
         let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
-        let function = name.map(|name| names::brief(name.as_bytes()));
+        let function = name.map(|name| names::brief(name.as_bytes()).into());
         let (file, line) = shown(frame.location.as_ref());
         found.push(ResolvedFrame { function, offset: None, file, line });
         if found.len() >= DEEPEST {

@@ -146,16 +146,14 @@ pub(super) fn decode(bytes: &[u8]) -> Option<FileAnswers> {
     }
     let count = count_of(&mut reader, 12)?;
     kept.lines.reserve(count);
+    let mut frames = Vec::new();
     for _ in 0..count {
         let address = reader.u64()?;
-        let frames: Option<Vec<ResolvedFrame>> = (0..count_of(&mut reader, 12)?)
-            .map(|_| {
-                let function = text(reader.u32()?)?.map(|name| name.to_string());
-                let (file, line) = (text(reader.u32()?)?, reader.u32()?);
-                Some(ResolvedFrame { function, offset: None, file, line: (line > 0).then_some(line) })
-            })
-            .collect();
-        kept.lines.insert(address, frames?.into());
+        for _ in 0..count_of(&mut reader, 12)? {
+            let (function, file, line) = (text(reader.u32()?)?, text(reader.u32()?)?, reader.u32()?);
+            frames.push(ResolvedFrame { function, offset: None, file, line: (line > 0).then_some(line) });
+        }
+        kept.lines.insert(address, frames.drain(..).collect());
     }
     reader.0.is_empty().then_some(kept)
 }

@@ -122,7 +122,7 @@ mod tests {
         kept.set_function(0x1234, Some(NamedFunction { start: 0x1200, name: "ns::f".into() }));
         kept.set_function(0x99, None);
         let frame = |function: &str, line| ResolvedFrame {
-            function: Some(function.to_owned()),
+            function: Some(function.into()),
             offset: None,
             file: Some("/x/a.c".into()),
             line,
