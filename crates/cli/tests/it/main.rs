@@ -32,6 +32,7 @@ mod mistakes;
 mod names;
 mod neighbours;
 mod off_cpu;
+mod off_cpu_cgroup;
 mod off_cpu_events;
 mod plan;
 mod prometheus;

@@ -11,6 +11,7 @@
 
 mod copies;
 mod program;
+mod target;
 mod under_way;
 
 use crate::bpf::{Attached, Bytecode, Map, MapKind, Program, ProgramKind, Update};
@@ -20,6 +21,7 @@ use crate::sys::Errno;
 pub use crate::sys::bpf::wait_for_programs;
 pub use copies::{CopiedStack, RegisterPlaces, UserStacks};
 use program::{Layout, Programs};
+pub use target::{OffCpuChildren, OffCpuTarget};
 pub use under_way::UnderWay;
 
 /// Where the record of a wait has what, in bytes from its beginning. It is also what is kept of a task.
@@ -69,26 +71,6 @@ const USUAL_BYTES: u32 = 27_000_000;
 const USUAL_BYTES_OF_COPIES: u32 = 64_000_000;
 /// And at most.
 const MOST_BYTES: u32 = 430_000_000;
-
-/// Which tasks are followed. The kernel's own never are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OffCpuTarget {
-    /// All.
-    All,
-    /// Those of processes that are named.
-    Processes,
-    /// Threads that are named.
-    Threads,
-}
-
-/// Whether children of tasks that are followed are followed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OffCpuChildren {
-    /// They are.
-    Follow,
-    /// They are not.
-    Leave,
-}
 
 /// A wait of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,7 +215,7 @@ struct Maps {
     tasks: Map,
     /// What is kept of a task of which nothing is known.
     nothing: Map,
-    /// Processes or threads that are followed.
+    /// Processes or threads that are followed, or control groups that were met.
     targets: Map,
     /// See [`Control`].
     control: Map,
@@ -299,6 +281,9 @@ impl OffCpuProbe {
         let (free, _) = btf.tracepoint("sched_process_free").ok_or(undescribed)?;
         let (exec, _) = btf.tracepoint("sched_process_exec").ok_or(undescribed)?;
         let mut layout = Layout::new(&btf, arguments).ok_or(undescribed)?;
+        if matches!(target, OffCpuTarget::Cgroup(_)) && !layout.knows_cgroups() {
+            return Err("programs can't tell the control group of a task (before Linux 6.1)".to_owned());
+        }
         let places = match stacks {
             UserStacks::Frames => None,
             UserStacks::Copies(bytes) => {
@@ -306,7 +291,7 @@ impl OffCpuProbe {
             }
         };
         let no_room = |errno| format!("the kernel gives no room for what the programs need: {errno}");
-        let maps = Maps::new(cpus, most_tasks(target, layout), layout.task_bytes()).map_err(no_room)?;
+        let maps = Maps::new(cpus, target, layout).map_err(no_room)?;
         let mut probe = Self { maps, attached: Vec::new(), each_task: None, layout, places, target, least_ns, exec };
         if probe.attach("pmux_switch", switch, |programs| programs.switch()).is_err() {
             // Then the kernel walks the stacks of programs.
@@ -367,7 +352,7 @@ impl OffCpuProbe {
         self.places.as_ref().filter(|_| self.layout.copies())
     }
 
-    /// Follows a process or a thread, as [`OffCpuTarget`] says.
+    /// Follows a process or a thread, as [`OffCpuTarget`] says: [`OffCpuTarget::Processes`] or [`OffCpuTarget::Threads`].
     ///
     /// # Errors
     /// `E2BIG`: too many are.
@@ -487,12 +472,13 @@ impl OffCpuProbe {
 }
 
 impl Maps {
-    fn new(cpus: u32, most_tasks: u32, task_bytes: u32) -> Result<Self, Errno> {
+    fn new(cpus: u32, target: OffCpuTarget, layout: Layout) -> Result<Self, Errno> {
+        let (most_tasks, task_bytes) = (most_tasks(target, layout), layout.task_bytes());
         let maps = Self {
             task_bytes,
             tasks: Map::new(MapKind::Hash, 8, task_bytes, most_tasks, "pmux_tasks")?,
             nothing: Map::new(MapKind::Array, 4, task_bytes, 1, "pmux_nothing")?,
-            targets: Map::new(MapKind::Hash, 4, 4, MOST_TARGETS, "pmux_targets")?,
+            targets: Map::new(MapKind::Hash, target.key_bytes(), 4, MOST_TARGETS, "pmux_targets")?,
             control: Map::new(MapKind::Array, 4, Control::BYTES, 1, "pmux_control")?,
             sums: Map::new(MapKind::Hash, 8, 32, ShortWaits::MOST, "pmux_sums")?,
             wake: Map::new(MapKind::PerCpuArray, 4, task_bytes, 1, "pmux_wake")?,

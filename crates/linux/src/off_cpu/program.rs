@@ -16,6 +16,7 @@
 //! words. What the one that wakes it reads of the other's may be old: then it takes the task for one that has not left, and writes no record.
 
 use super::copies::{Copied, RegisterPlaces};
+use super::target::CgroupPlaces;
 use super::{Control, Maps, OffCpuTarget, Place};
 use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Map, Reg, Size};
 use crate::btf::Btf;
@@ -23,8 +24,8 @@ use crate::btf::Btf;
 /// Where the task's structure has what is needed, and how the tracepoint of switches tells how a task is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Layout {
-    pid: i16,
-    tgid: i16,
+    pub(super) pid: i16,
+    pub(super) tgid: i16,
     flags: i16,
     prio: i16,
     /// When it was born, ns of the monotonic clock.
@@ -35,6 +36,7 @@ pub(super) struct Layout {
     pub(super) on_cpu: Option<i16>,
     registers: Option<Registers>,
     copied: Option<Copied>,
+    pub(super) cgroups: Option<CgroupPlaces>,
 }
 
 /// Where the instruction pointer, the stack pointer and the frame pointer stand among the registers of a program.
@@ -110,6 +112,7 @@ impl Layout {
             on_cpu: member("on_cpu"),
             registers: Registers::new(btf),
             copied: None,
+            cgroups: CgroupPlaces::new(btf),
         })
     }
 
@@ -121,6 +124,11 @@ impl Layout {
     /// The same, with so many bytes of the stack copied.
     pub(super) fn with_copies(self, registers: &RegisterPlaces, stack_bytes: u32) -> Self {
         Self { copied: Some(Copied::new(registers, stack_bytes)), ..self }
+    }
+
+    /// Whether it is known where the kernel has the control group of a task.
+    pub(super) const fn knows_cgroups(self) -> bool {
+        self.cgroups.is_some()
     }
 
     pub(super) const fn copies(self) -> bool {
@@ -159,7 +167,7 @@ pub(super) const HAS_CPU: i32 = -1;
 // What stands where on the stack, below R10.
 const KEY: i16 = -8;
 const ZERO: i16 = -12;
-const ID: i16 = -16;
+pub(super) const ID: i16 = -16;
 /// How many waits, for what was waited, for a CPU, how many of them had no room: what is added up of waits that are not written.
 const SUM: i16 = -48;
 /// What a frame pointer points to: the one before, and where its function goes on.
@@ -255,7 +263,8 @@ impl<'m> Programs<'m> {
         let (end, there) = (asm.label(), asm.label());
         asm.set(Reg::R6, Reg::R1);
         // Also while nothing is recorded: what is born then is followed later, as by events that are off.
-        if self.target == OffCpuTarget::All {
+        let by_itself = matches!(self.target, OffCpuTarget::All | OffCpuTarget::Cgroup(_));
+        if by_itself {
             self.since(asm, end);
         } else {
             // The parent is one of them.
@@ -266,6 +275,9 @@ impl<'m> Programs<'m> {
         self.user_task(asm, end);
         self.find(asm);
         asm.jump_if(Reg::R0, Compare::Unequal, 0, there);
+        if by_itself {
+            self.followed(asm, end);
+        }
         self.make(asm, end);
         asm.place(there).set(Reg::R9, Reg::R0).store(Size::Double, Reg::R9, Place::LEFT_AT, 0);
         asm.store(Size::Double, Reg::R9, Place::WOKEN_AT, 0).store(Size::Double, Reg::R9, Place::STATE, 0);
@@ -340,18 +352,10 @@ impl<'m> Programs<'m> {
 
     /// `R9` = the value of the task in `R7`, which is made where the task is one of those that are followed.
     pub(super) fn value(&self, asm: &mut Assembler<'m>, other: Label) {
-        let id = match self.target {
-            OffCpuTarget::All => None,
-            OffCpuTarget::Processes => Some(self.layout.tgid),
-            OffCpuTarget::Threads => Some(self.layout.pid),
-        };
         let there = asm.label();
         self.find(asm);
         asm.jump_if(Reg::R0, Compare::Unequal, 0, there);
-        if let Some(id) = id {
-            asm.load(Size::Word, Reg::R1, Reg::R7, id).store(Size::Word, Reg::R10, ID, Reg::R1);
-            asm.look_up(&self.maps.targets, ID).jump_if(Reg::R0, Compare::Equal, 0, other);
-        }
+        self.followed(asm, other);
         self.make(asm, other);
         asm.place(there).set(Reg::R9, Reg::R0);
     }

@@ -21,13 +21,14 @@ use crate::perf_data::EventDesc;
 use crate::profile::weight_of;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::target::{Inherit, Target};
+use crate::target::{CpuChoice, Inherit, Target};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Sampling, Wakeup, sw};
 use pmux_abi::record::{Record, RecordHeader, Sample, SampleLayout, TaskId, callchain, decode_record};
 use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::SetRequest;
 use pmux_engine::system_wide::{Absent, SetScope};
 use pmux_engine::{CpuId, EventId, GroupSpec, SetId};
+use pmux_linux::cgroup::Mounts;
 use pmux_linux::cpus::Cpus;
 use pmux_linux::diagnose::ReasonKind;
 use pmux_linux::host::KERNEL;
@@ -145,6 +146,10 @@ pub(super) fn open(
         Err(Error::Refused(refused)) => refused,
         Err(other) => return Err(other),
     };
+    if matches!(target, Target::Cgroups { .. }) {
+        // Events of a control group don't tell who came into it while it waited.
+        return Err(Error::Refused(refused));
+    }
     let why = refused.first().map(|refusal| refusal.summary.clone()).unwrap_or_default();
     match SwitchWaits::open(session, target, options, least_ns, desc) {
         Ok(events) => {
@@ -207,10 +212,13 @@ impl OffCpu {
     ) -> Result<Self, Error> {
         let refused = |why: String| Error::Refused(vec![refusal(&why)]);
         let (kind, children) = match (target, options.inherit) {
-            (Target::Cpus(crate::target::CpuChoice::All), _) => (OffCpuTarget::All, OffCpuChildren::Follow),
+            (Target::Cpus(CpuChoice::All), _) => (OffCpuTarget::All, OffCpuChildren::Follow),
+            (Target::Cgroups { names, cpus: CpuChoice::All }, _) if names.len() == 1 => {
+                (OffCpuTarget::Cgroup(cgroup_number(&names[0])?), OffCpuChildren::Follow)
+            }
             (Target::Cpus(_) | Target::Cgroups { .. }, _) => {
                 return Err(Error::Options(
-                    "waits are of threads: --off-cpu goes with a command, with -p, -t or -a, not with some CPUs or a control group",
+                    "waits are of threads: --off-cpu goes with a command, with -p, -t, -a or one -G, not with some CPUs or several control groups",
                 ));
             }
             (Target::Command(_) | Target::Processes(_), Inherit::Children) => {
@@ -427,6 +435,19 @@ impl SeesWaits for OffCpu {
         let (missed, _) = self.probe.missed().unwrap_or_default();
         (missed > 0).then(|| format!("{missed} {MISSED}, or has no stack"))
     }
+}
+
+/// The inode number of a control group, which programs know it by.
+///
+/// # Errors
+/// [`Error::Cgroup`]; [`Error::Options`] where control groups of version 1 have the events.
+fn cgroup_number(name: &str) -> Result<u64, Error> {
+    let mounts = Mounts::system().map_err(Error::Cgroup)?;
+    if mounts.events_are_in_v1() {
+        return Err(Error::Options("waits of a control group need version 2: here, perf_event is one of version 1"));
+    }
+    let numbers = mounts.open(name).map_err(Error::Cgroup)?.numbers_above();
+    numbers.and_then(|numbers| numbers.last().copied()).ok_or(Error::Options("the control group has no number"))
 }
 
 fn switching(errno: pmux_linux::Errno) -> Error {
