@@ -1,10 +1,8 @@
 //! Waits of a control group: `pmux record --off-cpu -G`.
 
 use crate::common::stolen::Stolen;
-use crate::common::{needs, new_file, pmux, skip_unless, sleeping};
-use crate::off_cpu::{
-    are_as_long_as_they_were, are_for_what_they_are_made, example, looks_at_tasks, report, sees_waits, waits,
-};
+use crate::common::{linux_is_at_least, needs, new_file, pmux, sleeping};
+use crate::off_cpu::{are_as_long_as_they_were, are_for_what_they_are_made, example, report, sees_waits, waits};
 use pmux_linux::cgroup::Mounts;
 use pmux_testkit::Cgroup;
 use std::path::Path;
@@ -12,7 +10,8 @@ use std::path::Path;
 /// A group, and one below it; `None` where events are in groups of version 1, or programs see no waits.
 fn groups(name: &str) -> Option<(Cgroup, Cgroup)> {
     let is_v2 = Mounts::system().is_ok_and(|mounts| !mounts.events_are_in_v1());
-    if !sees_waits() || !looks_at_tasks() || !needs("cgroup", "control groups of version 2", is_v2) {
+    let is_new = || needs("bpf", "Linux 6.1", linux_is_at_least(6, 1));
+    if !sees_waits() || !is_new() || !needs("cgroup", "control groups of version 2", is_v2) {
         return None;
     }
     let outer = Cgroup::make(name)?;
@@ -43,9 +42,9 @@ fn waits_are_as_long_as_the_program_says() {
 fn what_slept_before_is_recorded() {
     let Some((outer, inner)) = groups("slept") else { return };
     let beside = outer.below("beside");
-    let (within, other) = (sleeping(), sleeping());
+    let (within, other, third) = (sleeping(), sleeping(), sleeping());
     inner.take_in(within.pid().cast_signed());
-    beside.take_in(other.pid().cast_signed());
+    [&other, &third].iter().for_each(|of| beside.take_in(of.pid().cast_signed()));
     let (_dir, file) = new_file("w.data");
     let group = format!("{}/inner", outer.name());
     let words = pmux(["record", "--off-cpu", "-G", &group, "-o"]).args([&file, Path::new("--")]);
@@ -59,18 +58,27 @@ fn what_slept_before_is_recorded() {
         "{slept:?} {}",
         ran.err
     );
-    drop((within, other));
+    // What comes into it while it sleeps has waited there for no time that is known.
+    let (other_pid, third_pid) = (other.pid(), third.pid());
+    let come = format!(
+        "sleep 0.1; for pid in {other_pid} {third_pid}; do echo $pid > $0/cgroup.procs; done; sleep 0.1; kill {other_pid}"
+    );
+    let words = pmux(["record", "--off-cpu", "-G", &group, "-o"]).args([&file, Path::new("--")]);
+    words.args(["sh", "-c", &come]).args([&inner.path]).run().good();
+    let told = report(&file, &["--wall", "-s", "tid,symbol"]);
+    let rows = told["events"][0]["rows"].as_array().unwrap();
+    let slept: Vec<_> = rows.iter().filter(|row| row["symbol"] == "[sleep]").map(|row| &row["tid"]).collect();
+    assert_eq!(slept, [within.pid()], "{told}");
+    drop((within, other, third));
     [inner, beside].iter().for_each(Cgroup::remove);
 }
 
 #[test]
 fn several_groups_are_refused() {
-    skip_unless!(sees_waits());
-    let Some(one) = Cgroup::make("one") else { return };
-    let other = one.below("other");
+    let Some((outer, inner)) = groups("several") else { return };
     let (_dir, file) = new_file("none.data");
-    let names = format!("{0},{0}/other", one.name());
+    let names = format!("{0},{0}/inner", outer.name());
     let ran = pmux(["record", "--off-cpu", "-G", &names, "-o"]).args([&file]).args(["--", "true"]).run();
     ran.bad(125, &["waits are of threads: --off-cpu goes with", "one -G"]);
-    other.remove();
+    inner.remove();
 }

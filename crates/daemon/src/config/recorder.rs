@@ -198,10 +198,8 @@ impl RecorderConfig {
                 wrong(key, format!("`recorder.{key}` must be at least 1"));
             }
         }
-        if self.off_cpu.is_some() && (self.cpus.is_some() || self.cgroup.is_some()) {
-            let text =
-                "`recorder.off_cpu` is of all threads, and goes neither with `recorder.cpus` nor `recorder.cgroup`";
-            wrong("off_cpu", text.to_owned());
+        if self.off_cpu.is_some() && self.cpus.is_some() {
+            wrong("off_cpu", "`recorder.off_cpu` is of threads, and does not go with `recorder.cpus`".to_owned());
         }
         if self.max_snapshots == 0 {
             wrong("max_snapshots", "`recorder.max_snapshots` must be at least 1".to_owned());

@@ -230,7 +230,7 @@ fn what_is_wrong_with_a_recorder_has_its_line() {
         ("name = \"x\"\non = [{ trigger = \"crash\", actions = \"set fine on\" }]", "there is no set `fine`"),
         ("name = \"x\"\nfrequency = 1\nperiod = 1", "line 4: `recorder.frequency` and"),
         ("name = \"x\"\ncpus = \"many\"", "`recorder.cpus`"),
-        ("name = \"x\"\ncgroup = \"a\"\noff_cpu = \"1ms\"", "line 4: `recorder.off_cpu` is of all threads"),
+        ("name = \"x\"\ncpus = \"0\"\noff_cpu = \"1ms\"", "line 4: `recorder.off_cpu` is of threads"),
         ("name = \"x\"\noff_cpu = \"1\"", "line 3, `off_cpu = \"1\"`: expected a time"),
         ("name = \"x\"\nmax_snapshots = 0", "at least 1"),
         ("name = \"x\"\ndirectory = \"here\"", "must begin with a /"),

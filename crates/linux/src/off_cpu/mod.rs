@@ -202,7 +202,9 @@ fn most_tasks(target: OffCpuTarget, layout: Layout) -> u32 {
     let now = std::fs::read_to_string(Proc::system().root().join("loadavg")).ok().and_then(of_loads);
     let usual = if layout.copies() { USUAL_BYTES_OF_COPIES } else { USUAL_BYTES } / layout.task_bytes();
     match target {
-        OffCpuTarget::All => now.unwrap_or(0).saturating_mul(2).clamp(usual, MOST_BYTES / layout.task_bytes()),
+        OffCpuTarget::All | OffCpuTarget::Cgroup(_) => {
+            now.unwrap_or(0).saturating_mul(2).clamp(usual, MOST_BYTES / layout.task_bytes())
+        }
         _ => usual,
     }
 }
@@ -304,6 +306,9 @@ impl OffCpuProbe {
             probe.attach("pmux_newtask", new_task, |programs| programs.new_task())?;
         }
         probe.each_task = btf.function("bpf_iter_task").and_then(|iterator| probe.each_task(iterator).ok());
+        if matches!(target, OffCpuTarget::Cgroup(_)) && probe.each_task.is_none() {
+            return Err("programs can't look for the tasks of a control group".to_owned());
+        }
         Ok(probe)
     }
 
@@ -474,11 +479,12 @@ impl OffCpuProbe {
 impl Maps {
     fn new(cpus: u32, target: OffCpuTarget, layout: Layout) -> Result<Self, Errno> {
         let (most_tasks, task_bytes) = (most_tasks(target, layout), layout.task_bytes());
+        let (of_targets, number_bytes) = target.numbers();
         let maps = Self {
             task_bytes,
             tasks: Map::new(MapKind::Hash, 8, task_bytes, most_tasks, "pmux_tasks")?,
             nothing: Map::new(MapKind::Array, 4, task_bytes, 1, "pmux_nothing")?,
-            targets: Map::new(MapKind::Hash, target.key_bytes(), 4, MOST_TARGETS, "pmux_targets")?,
+            targets: Map::new(of_targets, number_bytes, 4, MOST_TARGETS, "pmux_targets")?,
             control: Map::new(MapKind::Array, 4, Control::BYTES, 1, "pmux_control")?,
             sums: Map::new(MapKind::Hash, 8, 32, ShortWaits::MOST, "pmux_sums")?,
             wake: Map::new(MapKind::PerCpuArray, 4, task_bytes, 1, "pmux_wake")?,

@@ -218,7 +218,7 @@ impl<'m> Programs<'m> {
         self.since(asm, end);
         asm.store(Size::Double, Reg::R10, SINCE, Reg::R0).load(Size::Double, Reg::R7, Reg::R6, 0);
         self.user_task(asm, end);
-        self.value(asm, end);
+        self.value_if_away(asm, end);
         // The first time after it has left: a task may be woken in its place, too.
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT);
         asm.jump_if(Reg::R2, Compare::Greater, Reg::R1, end);
@@ -333,12 +333,12 @@ impl<'m> Programs<'m> {
     }
 
     /// `R0` = the value of the task in `R7`, or 0.
-    fn find(&self, asm: &mut Assembler<'m>) {
+    pub(super) fn find(&self, asm: &mut Assembler<'m>) {
         asm.store(Size::Double, Reg::R10, TASK_KEY, Reg::R7).look_up(&self.maps.tasks, TASK_KEY);
     }
 
     /// `R0` = the value of the task in `R7`, which has none: one that says nothing. Where there is no room, it is counted.
-    fn make(&self, asm: &mut Assembler<'m>, other: Label) {
+    pub(super) fn make(&self, asm: &mut Assembler<'m>, other: Label) {
         let (no_room, made) = (asm.label(), asm.label());
         only_value(asm, &self.maps.nothing, no_room).set(Reg::R3, Reg::R0);
         asm.set_map(Reg::R1, &self.maps.tasks).stack(Reg::R2, TASK_KEY);
@@ -348,16 +348,6 @@ impl<'m> Programs<'m> {
         asm.jump_if(Reg::R0, Compare::Unequal, 0, made).place(no_room);
         self.miss(asm, Control::NO_ROOM);
         asm.jump(other).place(made);
-    }
-
-    /// `R9` = the value of the task in `R7`, which is made where the task is one of those that are followed.
-    pub(super) fn value(&self, asm: &mut Assembler<'m>, other: Label) {
-        let there = asm.label();
-        self.find(asm);
-        asm.jump_if(Reg::R0, Compare::Unequal, 0, there);
-        self.followed(asm, other);
-        self.make(asm, other);
-        asm.place(there).set(Reg::R9, Reg::R0);
     }
 
     /// A task leaves its CPU, at `R8`.
@@ -404,13 +394,19 @@ impl<'m> Programs<'m> {
 
     /// Where the task was not seen to come back, which happens on CPUs that were idle: it waited until it was woken, and had a CPU at once.
     fn came_unseen(&self, asm: &mut Assembler<'m>) {
-        let (seen, known, unseen) = (asm.label(), asm.label(), asm.label());
+        let (seen, known, unseen, left, born) = (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, HAS_CPU, seen);
         // It ran when recording began, unless it was woken since.
         asm.load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT).jump_if(Reg::R1, Compare::Unequal, 0, unseen);
         asm.jump_if(Reg::R2, Compare::Equal, 0, seen).place(unseen);
         self.miss(asm, Control::MISSED);
-        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT);
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Unequal, 0, left);
+        // It slept since before recording began, or it was born.
+        self.control(asm, seen);
+        asm.jump_if(Reg::R0, Compare::Equal, 0, seen).load(Size::Double, Reg::R1, Reg::R7, self.layout.start_time);
+        asm.jump_if(Reg::R1, Compare::GreaterOrEqual, Reg::R0, born).set(Reg::R1, Reg::R0).place(born);
+        asm.store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R1).store(Size::Word, Reg::R9, Place::STATE, 1);
+        asm.place(left).load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT);
         asm.jump_if(Reg::R2, Compare::LessOrEqual, Reg::R1, seen);
         asm.store(Size::Double, Reg::R10, NOW, Reg::R8).set(Reg::R8, Reg::R2);
         asm.store(Size::Double, Reg::R10, SUM + 24, 0);
@@ -424,7 +420,7 @@ impl<'m> Programs<'m> {
         let (left, short, done) = (asm.label(), asm.label(), asm.label());
         asm.load(Size::Double, Reg::R7, Reg::R6, 16);
         self.user_task(asm, end);
-        self.value(asm, end);
+        self.value_if_away(asm, end);
         self.control(asm, end);
         // It may have been switched off meanwhile.
         asm.jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R2, Reg::R0);

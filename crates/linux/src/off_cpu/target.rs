@@ -4,7 +4,7 @@
 //! of groups are never those of others. Read first: [`Programs::followed`].
 
 use super::program::{ID, Programs};
-use crate::bpf::{Alu, Assembler, Compare, Helper, Label, Reg, Size};
+use crate::bpf::{Alu, Assembler, Compare, Helper, Label, MapKind, Reg, Size};
 use crate::btf::Btf;
 
 /// Which tasks are followed. The kernel's own never are.
@@ -30,9 +30,12 @@ pub enum OffCpuChildren {
 }
 
 impl OffCpuTarget {
-    /// How long a number of what is followed is.
-    pub(super) const fn key_bytes(self) -> u32 {
-        if matches!(self, Self::Cgroup(_)) { 8 } else { 4 }
+    /// A control group that is followed is at most so many levels below the root.
+    pub const DEEPEST_CGROUP: usize = 32;
+
+    /// The kind of map for the numbers of what is followed, and how long one is. Of control groups, those that were met last stay.
+    pub(super) const fn numbers(self) -> (MapKind, u32) {
+        if matches!(self, Self::Cgroup(_)) { (MapKind::LruHash, 8) } else { (MapKind::Hash, 4) }
     }
 }
 
@@ -64,8 +67,8 @@ impl CgroupPlaces {
     }
 }
 
-/// Groups that are deeper below the root are taken for others.
-const DEEPEST: i16 = 32;
+/// So many levels below the root are looked at.
+const DEEPEST: i16 = OffCpuTarget::DEEPEST_CGROUP as i16;
 // What stands where on the stack, below R10, and below what stands there in `under_way`: the number of a group, and what was read.
 const GROUP: i16 = -120;
 const READ: i16 = -128;
@@ -74,6 +77,26 @@ const WITHIN: i32 = 1;
 const OUTSIDE: i32 = 2;
 
 impl<'m> Programs<'m> {
+    /// As [`Self::value`], of a task that has not just left its CPU: one that came into a control group meanwhile is not known yet, because
+    /// it may have run since recording began.
+    pub(super) fn value_if_away(&self, asm: &mut Assembler<'m>, other: Label) {
+        if !matches!(self.target, OffCpuTarget::Cgroup(_)) {
+            return self.value(asm, other);
+        }
+        self.find(asm);
+        asm.jump_if(Reg::R0, Compare::Equal, 0, other).set(Reg::R9, Reg::R0);
+    }
+
+    /// `R9` = the value of the task in `R7`, which is made where the task is one of those that are followed.
+    pub(super) fn value(&self, asm: &mut Assembler<'m>, other: Label) {
+        let there = asm.label();
+        self.find(asm);
+        asm.jump_if(Reg::R0, Compare::Unequal, 0, there);
+        self.followed(asm, other);
+        self.make(asm, other);
+        asm.place(there).set(Reg::R9, Reg::R0);
+    }
+
     /// Goes on only if the task in `R7`, of which nothing is kept, is to be followed; `R9` is lost.
     pub(super) fn followed(&self, asm: &mut Assembler<'m>, other: Label) {
         let id = match self.target {
@@ -89,12 +112,13 @@ impl<'m> Programs<'m> {
     fn in_cgroup(&self, asm: &mut Assembler<'m>, number: u64, other: Label) {
         let Some(places) = self.layout.cgroups else { return };
         let (unmet, outside, within, keep, done) = (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
-        asm.load(Size::Double, Reg::R9, Reg::R7, places.set).load(Size::Double, Reg::R9, Reg::R9, places.group);
+        asm.load(Size::Double, Reg::R9, Reg::R7, places.set).jump_if(Reg::R9, Compare::Equal, 0, other);
+        asm.load(Size::Double, Reg::R9, Reg::R9, places.group).jump_if(Reg::R9, Compare::Equal, 0, other);
         asm.load(Size::Double, Reg::R1, Reg::R9, places.node).load(Size::Double, Reg::R1, Reg::R1, places.number);
         asm.store(Size::Double, Reg::R10, GROUP, Reg::R1).look_up(&self.maps.targets, GROUP);
         asm.jump_if(Reg::R0, Compare::Equal, 0, unmet).load(Size::Word, Reg::R1, Reg::R0, 0);
         asm.jump_if(Reg::R1, Compare::Equal, WITHIN, done).jump(other).place(unmet);
-        for level in 0..DEEPEST {
+        for level in 0..=DEEPEST {
             asm.load(Size::Word, Reg::R1, Reg::R9, places.level);
             asm.jump_if(Reg::R1, Compare::Less, i32::from(level), outside).set(Reg::R3, Reg::R9);
             for place in [places.ancestors + 8 * level, places.node, places.number] {
@@ -106,7 +130,6 @@ impl<'m> Programs<'m> {
         }
         asm.place(outside).store(Size::Word, Reg::R10, READ, OUTSIDE).jump(keep);
         asm.place(within).store(Size::Word, Reg::R10, READ, WITHIN).place(keep);
-        // Where there is no room for it, it is looked up again.
         asm.set_map(Reg::R1, &self.maps.targets).stack(Reg::R2, GROUP).stack(Reg::R3, READ).set(Reg::R4, 0);
         asm.call(Helper::MapUpdate).load(Size::Word, Reg::R1, Reg::R10, READ);
         asm.jump_if(Reg::R1, Compare::Unequal, WITHIN, other).place(done);

@@ -80,6 +80,7 @@ impl<'m> Programs<'m> {
         let asm = &mut code;
         let (end, away) = (asm.label(), asm.label());
         self.each_task(asm, end);
+        self.value(asm, end);
         asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.on_cpu?).jump_if(Reg::R1, Compare::Equal, 0, away);
         // Unless it has come or gone since.
         asm.set(Reg::R0, 0).set(Reg::R1, HAS_CPU).compare_exchange(Reg::R9, Place::LEFT_AT, Reg::R1).jump(end);
@@ -98,6 +99,7 @@ impl<'m> Programs<'m> {
         let (end, seen, no_kernel, known) = (asm.label(), asm.label(), asm.label(), asm.label());
         let (asleep, on_cpu) = (asm.label(), self.layout.on_cpu?);
         self.each_task(asm, end);
+        self.value_if_away(asm, end);
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, HAS_CPU, end);
         asm.store(Size::Double, Reg::R10, VALUE, Reg::R9);
         only_value(asm, &self.maps.scratch, end).set(Reg::R9, Reg::R0);
@@ -143,13 +145,12 @@ impl<'m> Programs<'m> {
         code.finish()
     }
 
-    /// Begins a program that runs for each task: `R9` = the value of the task in `R7`.
+    /// Begins a program that runs for each task, which is in `R7`.
     fn each_task(&self, asm: &mut Assembler<'m>, other: Label) {
         asm.set(Reg::R6, Reg::R1).load(Size::Double, Reg::R7, Reg::R6, 8).jump_if(Reg::R7, Compare::Equal, 0, other);
         asm.load(Size::Double, Reg::R1, Reg::R6, 0).load(Size::Double, Reg::R1, Reg::R1, 0);
         asm.store(Size::Double, Reg::R10, SEQUENCE, Reg::R1).set(Reg::R8, 0);
         self.user_task(asm, other);
-        self.value(asm, other);
     }
 }
 

@@ -81,7 +81,7 @@ pub struct RecordOptions {
     pub start: Start,
     /// Each wait of so many ns or more, with its length and its stack; shorter ones are added up by thread. Programs in the kernel see
     /// them, or where these can't be loaded events of context switches, which [`Recorder::notes`] says; their stacks are found by frame
-    /// pointers. Goes with threads, commands and all CPUs.
+    /// pointers. Goes with threads, commands, all CPUs, and, by programs only, one control group of version 2.
     pub off_cpu: Option<u64>,
     /// Regions of a command, from the table that it inherits ([`Recorder::take_regions_from`]).
     pub regions: Keep,

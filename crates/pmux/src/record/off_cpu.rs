@@ -38,6 +38,7 @@ use pmux_linux::off_cpu::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt as _;
 
 /// The events, in their order in the file.
 pub(super) const EVENTS: [&str; 3] = ["offcpu-time", "runqueue-time", "waker-time"];
@@ -147,6 +148,7 @@ pub(super) fn open(
         Err(other) => return Err(other),
     };
     if matches!(target, Target::Cgroups { .. }) {
+        refused.iter_mut().for_each(|refusal| refusal.help.push("or name processes with -p".to_owned()));
         // Events of a control group don't tell who came into it while it waited.
         return Err(Error::Refused(refused));
     }
@@ -444,10 +446,18 @@ impl SeesWaits for OffCpu {
 fn cgroup_number(name: &str) -> Result<u64, Error> {
     let mounts = Mounts::system().map_err(Error::Cgroup)?;
     if mounts.events_are_in_v1() {
-        return Err(Error::Options("waits of a control group need version 2: here, perf_event is one of version 1"));
+        return Err(Error::Options(
+            "waits of a control group need version 2, and here perf_event is in version 1: name processes (-p)",
+        ));
     }
-    let numbers = mounts.open(name).map_err(Error::Cgroup)?.numbers_above();
-    numbers.and_then(|numbers| numbers.last().copied()).ok_or(Error::Options("the control group has no number"))
+    let cgroup = mounts.open(name).map_err(Error::Cgroup)?;
+    if cgroup.relative().components().count() > OffCpuTarget::DEEPEST_CGROUP {
+        return Err(Error::Options(
+            "the control group is too deep for --off-cpu: name one above it, or processes (-p)",
+        ));
+    }
+    let metadata = cgroup.file().metadata();
+    metadata.map(|it| it.ino()).map_err(|_| Error::Options("the control group has gone: name one that is there"))
 }
 
 fn switching(errno: pmux_linux::Errno) -> Error {
