@@ -16,8 +16,10 @@ fn record<A: AsRef<OsStr>>(file: &Path, words: impl IntoIterator<Item = A>) {
 }
 
 /// What the table says of symbols.
+/// With a home of its own: a `perf record -a` that runs beside puts a copy of each program that it met into `~/.debug`.
 fn table(file: &Path, options: &[&str]) -> CommandResult {
-    pmux(["report", "--stdio", "--sort", "symbol", "-i"]).args([file]).args(options).run().good()
+    let table = pmux(["report", "--stdio", "--sort", "symbol", "-i"]).env("HOME", file.parent().unwrap());
+    table.args([file]).args(options).run().good()
 }
 
 fn has_names(ran: &CommandResult) -> bool {
