@@ -312,8 +312,10 @@ impl<H: Host> Engine<H> {
         fast_read.cell.pmu_guard.with(|guard| {
             let lease = fast_read.lease(guard).ok_or(Missing::SlotFacts)?;
             let bank = guard.banks.own.as_mut().ok_or(Missing::SlotFacts)?;
+            // No later than the reading: a thread may lose its CPU in between.
+            let at = self.host.recently();
             let reading = bank.read(lease).map_err(Missing::Reading)?;
-            fast_read.last_reading.show(lease, reading, self.host.recently());
+            fast_read.last_reading.show(lease, reading, at);
             Ok(fast_read.facts.count(reading))
         })
     }
@@ -344,8 +346,8 @@ impl<H: Host> Engine<H> {
                 leases.push(fast_read.facts.lease(steps, fast_read.changes()).ok_or(Missing::SlotFacts)?);
             }
             let bank = banks.own.as_mut().ok_or(Missing::SlotFacts)?;
-            bank.read_group(leases, readings).map_err(Missing::Reading)?;
             let at = self.host.recently();
+            bank.read_group(leases, readings).map_err(Missing::Reading)?;
             out.extend(fast_reads.iter().zip(&*leases).zip(&*readings).map(|((fast_read, &lease), &reading)| {
                 fast_read.last_reading.show(lease, reading, at);
                 Ok(fast_read.facts.count(reading))

@@ -283,7 +283,7 @@ impl OffCpuProbe {
         let (free, _) = btf.tracepoint("sched_process_free").ok_or(undescribed)?;
         let (exec, _) = btf.tracepoint("sched_process_exec").ok_or(undescribed)?;
         let mut layout = Layout::new(&btf, arguments).ok_or(undescribed)?;
-        if matches!(target, OffCpuTarget::Cgroup(_)) && !layout.knows_cgroups() {
+        if matches!(target, OffCpuTarget::Cgroup(_)) && layout.cgroups.is_none() {
             return Err("programs can't tell the control group of a task (before Linux 6.1)".to_owned());
         }
         let places = match stacks {

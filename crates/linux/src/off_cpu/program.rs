@@ -126,11 +126,6 @@ impl Layout {
         Self { copied: Some(Copied::new(registers, stack_bytes)), ..self }
     }
 
-    /// Whether it is known where the kernel has the control group of a task.
-    pub(super) const fn knows_cgroups(self) -> bool {
-        self.cgroups.is_some()
-    }
-
     pub(super) const fn copies(self) -> bool {
         self.copied.is_some()
     }
@@ -465,12 +460,8 @@ impl<'m> Programs<'m> {
             Some(copied) => copied.copy_registers(asm),
             None => {
                 asm.load(Size::Double, Reg::R1, Reg::R0, registers.ip);
-                asm.store(Size::Double, Reg::R9, Place::STACKS, Reg::R1).store(
-                    Size::Word,
-                    Reg::R9,
-                    Place::USER_BYTES,
-                    8,
-                );
+                asm.store(Size::Double, Reg::R9, Place::STACKS, Reg::R1);
+                asm.store(Size::Word, Reg::R9, Place::USER_BYTES, 8);
             }
         }
     }

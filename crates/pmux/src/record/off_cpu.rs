@@ -14,7 +14,7 @@ use super::open::EventRole;
 use super::ours::{OTHERS, OurSample, Taken};
 use super::rings::Rings;
 use super::switches::SwitchWaits;
-use super::{CallChain, RecordOptions};
+use super::{CallChain, Recorder};
 use crate::error::Error;
 use crate::owned_group::Owned;
 use crate::perf_data::EventDesc;
@@ -26,8 +26,9 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Sampling, Wakeup,
 use pmux_abi::record::{Record, RecordHeader, Sample, SampleLayout, TaskId, callchain, decode_record};
 use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::SetRequest;
+use pmux_engine::host::Host as _;
 use pmux_engine::system_wide::{Absent, SetScope};
-use pmux_engine::{CpuId, EventId, GroupSpec, SetId};
+use pmux_engine::{CgroupId, CpuId, EventId, GroupSpec, SetId};
 use pmux_linux::cgroup::Mounts;
 use pmux_linux::cpus::Cpus;
 use pmux_linux::diagnose::ReasonKind;
@@ -38,7 +39,6 @@ use pmux_linux::off_cpu::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::MetadataExt as _;
 
 /// The events, in their order in the file.
 pub(super) const EVENTS: [&str; 3] = ["offcpu-time", "runqueue-time", "waker-time"];
@@ -130,16 +130,13 @@ pub(crate) trait SeesWaits: Send {
 ///
 /// # Errors
 /// [`Error::Refused`] where neither can be had; [`Error::Options`]; [`Error::Ring`].
-pub(super) fn open(
-    session: &Session,
-    target: &Target<'_>,
-    tids: &HashSet<i32>,
-    options: &RecordOptions,
-    desc: (usize, &EventDesc),
-) -> Result<(Box<dyn SeesWaits>, Option<String>), Error> {
+pub(super) fn open(recorder: &Recorder, target: &Target<'_>) -> Result<(Box<dyn SeesWaits>, Option<String>), Error> {
+    let Recorder { session, options, descs, tracking_index, .. } = recorder;
+    let first = tracking_index - EVENTS.len();
+    let desc = (first, &descs[first]);
     let least_ns = options.off_cpu.unwrap_or(0);
     let is_copied = matches!(options.call_chain, CallChain::Dwarf { .. });
-    let mut refused = match OffCpu::open(session, target, tids, options, desc) {
+    let mut refused = match OffCpu::open(recorder, target, desc) {
         Ok(programs) => {
             let note = (is_copied && programs.probe.copies().is_none()).then(|| FRAMES_ONLY.to_owned());
             return Ok((Box::new(programs), note));
@@ -201,22 +198,17 @@ struct OffCpu {
 }
 
 impl OffCpu {
-    /// Loads programs for a target, which record nothing before [`SeesWaits::enable`]. `tids` are its threads, where it is made of some.
+    /// Loads programs for the target of a recorder, which record nothing before [`SeesWaits::enable`].
     ///
     /// # Errors
     /// [`Error::Refused`] where programs can't be had; [`Error::Options`]; [`Error::Ring`].
-    fn open(
-        session: &Session,
-        target: &Target<'_>,
-        tids: &HashSet<i32>,
-        options: &RecordOptions,
-        (first_index, file): (usize, &EventDesc),
-    ) -> Result<Self, Error> {
+    fn open(recorder: &Recorder, target: &Target<'_>, (first_index, file): (usize, &EventDesc)) -> Result<Self, Error> {
+        let Recorder { session, options, tids, cgroups, .. } = recorder;
         let refused = |why: String| Error::Refused(vec![refusal(&why)]);
         let (kind, children) = match (target, options.inherit) {
             (Target::Cpus(CpuChoice::All), _) => (OffCpuTarget::All, OffCpuChildren::Follow),
-            (Target::Cgroups { names, cpus: CpuChoice::All }, _) if names.len() == 1 => {
-                (OffCpuTarget::Cgroup(cgroup_number(&names[0])?), OffCpuChildren::Follow)
+            (Target::Cgroups { cpus: CpuChoice::All, .. }, _) if cgroups.len() == 1 => {
+                (OffCpuTarget::Cgroup(cgroup_number(session, *cgroups[0])?), OffCpuChildren::Follow)
             }
             (Target::Cpus(_) | Target::Cgroups { .. }, _) => {
                 return Err(Error::Options(
@@ -439,25 +431,26 @@ impl SeesWaits for OffCpu {
     }
 }
 
-/// The inode number of a control group, which programs know it by.
+/// The inode number of a control group that is held, which programs know it by.
 ///
 /// # Errors
-/// [`Error::Cgroup`]; [`Error::Options`] where control groups of version 1 have the events.
-fn cgroup_number(name: &str) -> Result<u64, Error> {
-    let mounts = Mounts::system().map_err(Error::Cgroup)?;
-    if mounts.events_are_in_v1() {
+/// [`Error::Options`]; [`Error::Cgroup`] where no control groups are mounted.
+fn cgroup_number(session: &Session, cgroup: CgroupId) -> Result<u64, Error> {
+    if Mounts::system().map_err(Error::Cgroup)?.events_are_in_v1() {
         return Err(Error::Options(
             "waits of a control group need version 2, and here perf_event is in version 1: name processes (-p)",
         ));
     }
-    let cgroup = mounts.open(name).map_err(Error::Cgroup)?;
-    if cgroup.relative().components().count() > OffCpuTarget::DEEPEST_CGROUP {
+    let path = session.engine().host().cgroup_path(cgroup).unwrap_or_default();
+    let [_, below @ ..] = &*path else {
+        return Err(Error::Options("the kernel does not tell the number of the control group: name processes (-p)"));
+    };
+    if below.len() > OffCpuTarget::DEEPEST_CGROUP {
         return Err(Error::Options(
             "the control group is too deep for --off-cpu: name one above it, or processes (-p)",
         ));
     }
-    let metadata = cgroup.file().metadata();
-    metadata.map(|it| it.ino()).map_err(|_| Error::Options("the control group has gone: name one that is there"))
+    Ok(path[below.len()])
 }
 
 fn switching(errno: pmux_linux::Errno) -> Error {

@@ -216,13 +216,11 @@ impl Recorder {
         }
     }
 
-    fn hold_waits(&mut self, target: &Target<'_>) -> Result<(), Error> {
+    pub(super) fn hold_waits(&mut self, target: &Target<'_>) -> Result<(), Error> {
         if self.options.off_cpu.is_none() {
             return Ok(());
         }
-        let first = self.tracking_index - EVENTS.len();
-        let desc = (first, &self.descs[first]);
-        let (mut off_cpu, note) = off_cpu::open(&self.session, target, &self.tids, &self.options, desc)?;
+        let (mut off_cpu, note) = off_cpu::open(self, target)?;
         self.notes.extend(note);
         off_cpu.lead(&mut self.fresh)?;
         self.off_cpu = Some(off_cpu);

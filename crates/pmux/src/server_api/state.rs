@@ -8,7 +8,7 @@ use pmux_engine::engine::{ShareList, ShareReport, SharedEvent};
 use pmux_engine::hw_breakpoint::Kind;
 use pmux_engine::share::SharingScope;
 use pmux_engine::target::{ContextKey, Filter};
-use pmux_engine::{Count, EventState, LockCell as _};
+use pmux_engine::{Count, EventState, LockCell as _, Nanos};
 use pmux_linux::host::{KERNEL, LinuxHost, is_clock};
 use std::collections::{HashMap, VecDeque};
 
@@ -136,7 +136,7 @@ impl Session {
         // A client waits for a counter only while its task or cgroup is there.
         let count = |event: &SharedEvent| {
             let clock = clocks.get(&beside(share, &event.attr, event.pmu.0.into()));
-            match clock.filter(|_| event.count.running < event.count.enabled) {
+            match clock.filter(|_| event.waited > Nanos::ZERO) {
                 Some(clock) => Count { enabled: clock.enabled.max(event.count.running), ..event.count },
                 None => event.count,
             }

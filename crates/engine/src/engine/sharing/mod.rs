@@ -274,6 +274,8 @@ pub struct SharedEvent {
     pub counting: usize,
     /// Its count as of its last reading.
     pub count: crate::Count,
+    /// How long it was enabled without being on a slot, by the engine's clock.
+    pub waited: Nanos,
 }
 
 /// Masters that could be joined when they were listed.
@@ -314,8 +316,8 @@ impl<H: Host> Engine<H> {
                 });
                 let event = |(fast_read, &counting): (&FastRead<H>, &usize)| {
                     self.look_at_last(fast_read, |member, last| {
-                        let (state, count) = (member.state(), last.count);
-                        SharedEvent { pmu: member.spec.pmu, attr: member.spec.attr, state, counting, count }
+                        let (state, count, waited) = (member.state(), last.count, member.waited());
+                        SharedEvent { pmu: member.spec.pmu, attr: member.spec.attr, state, counting, count, waited }
                     })
                 };
                 let events = master.fast_reads.iter().zip(&counting).filter_map(event).collect();
