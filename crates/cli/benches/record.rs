@@ -5,8 +5,8 @@
 //! recorder's own CPU time (user and system, that of the `sleep` it waits for included), lost records, and bytes in the file for
 //! each sample. How deep stacks are is what others on the machine do at that moment, so what call chains take stands apart. Last, what
 //! a switch between two threads takes longer that play ping-pong on one CPU while they are recorded, as `perf bench sched pipe`
-//! measures it: the least of some rounds. With `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot
-//! rot.
+//! measures it, and what many processes take longer that wait for each other (`perf bench sched messaging`): the least of some
+//! rounds. With `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot rot.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod measure;
@@ -114,50 +114,77 @@ impl Bench {
         println!("  {:9.2}  of perf's CPU time", cpu[1] / cpu[0].max(0.001));
     }
 
-    /// What a switch takes under recorders, beside none.
-    fn switches(&self) {
-        let (rounds, operations) = if self.small { (1, "2000") } else { (7, "200000") };
-        let file = self.folder.path().join("switches.data");
-        let pmux = env!("CARGO_BIN_EXE_pmux");
-        let recorders = [
-            String::new(),
-            "perf record -q -g -e cpu-clock -F 99".to_owned(),
-            format!("{pmux} record -q -g -e cpu-clock -F 99"),
-            "perf record -q -g -e sched:sched_switch".to_owned(),
-            format!("{pmux} record -q -g -e sched:sched_switch"),
-            format!("{pmux} record -q --off-cpu -F 99"),
-            format!("{pmux} record -q --off-cpu=0 -F 99"),
-            format!("{pmux} record -q --off-cpu --call-graph dwarf -F 99"),
-            // Without the right to load programs.
-            format!(
-                "setpriv --bounding-set=-sys_admin,-bpf --inh-caps=-sys_admin,-bpf {pmux} record -q --off-cpu -F 99"
-            ),
-        ];
+    /// What `perf bench sched` says under recorders, the first of which is none: the least of the rounds; `None` where it fails.
+    fn sched(&self, recorders: &[&str], rounds: usize, words: &str, unit: &str) -> Option<Vec<f64>> {
+        let file = self.folder.path().join("sched.data");
+        let file = file.to_str().unwrap();
         let mut least = vec![f64::MAX; recorders.len()];
         for _ in 0..rounds {
             for (recorder, least) in recorders.iter().zip(&mut least) {
-                let mut words: Vec<&str> = recorder.split_whitespace().collect();
-                if !words.is_empty() {
-                    words.extend(["-o", file.to_str().unwrap(), "--"]);
-                }
-                words.extend(["taskset", "1", "perf", "bench", "sched", "pipe", "-T", "-l", operations]);
-                let ran = std::process::Command::new(words[0]).args(&words[1..]).output().unwrap();
+                let recorder = recorder.replace("pmux", env!("CARGO_BIN_EXE_pmux"));
+                let to = if recorder.is_empty() { String::new() } else { format!("{recorder} -o {file} --") };
+                let line = format!("{to} {words}");
+                let mut words = line.split_whitespace();
+                let ran = std::process::Command::new(words.next()?).args(words).output().unwrap();
                 let text = String::from_utf8_lossy(&ran.stdout).into_owned();
-                let Some(us) = text.lines().find_map(|line| line.trim().strip_suffix("usecs/op")) else {
-                    println!("  `{}` failed: {}", words.join(" "), String::from_utf8_lossy(&ran.stderr));
-                    return;
+                let number =
+                    |line: &str| line.trim().strip_suffix(unit)?.split_whitespace().last()?.parse::<f64>().ok();
+                let Some(number) = text.lines().find_map(number) else {
+                    println!("  `{line}` failed: {}", String::from_utf8_lossy(&ran.stderr));
+                    return None;
                 };
-                // An operation is two switches.
-                *least = least.min(us.trim().parse::<f64>().unwrap() * 500.0);
+                *least = least.min(number);
             }
         }
+        Some(least)
+    }
+
+    /// What a switch takes under recorders, beside none.
+    fn switches(&self) {
+        let (rounds, operations) = if self.small { (1, "2000") } else { (7, "200000") };
+        let recorders = [
+            "",
+            "perf record -q -g -e cpu-clock -F 99",
+            "pmux record -q -g -e cpu-clock -F 99",
+            "perf record -q -g -e sched:sched_switch",
+            "pmux record -q -g -e sched:sched_switch",
+            "pmux record -q --off-cpu -F 99",
+            "pmux record -q --off-cpu=0 -F 99",
+            "pmux record -q --off-cpu --call-graph dwarf -F 99",
+            // Without the right to load programs.
+            "setpriv --bounding-set=-sys_admin,-bpf --inh-caps=-sys_admin,-bpf pmux record -q --off-cpu -F 99",
+        ];
+        let words = format!("taskset 1 perf bench sched pipe -T -l {operations}");
+        let Some(least) = self.sched(&recorders, rounds, &words, "usecs/op") else { return };
         println!("\na switch between two threads on one CPU ({rounds} rounds, the least)");
-        for (recorder, ns) in recorders.iter().zip(&least) {
-            let recorder = if recorder.is_empty() { "not recorded" } else { recorder };
-            let recorder = recorder.replace(pmux, "pmux");
-            println!("  {ns:7.0} ns  {:+7.0} ns  {recorder}", ns - least[0]);
+        for (recorder, us) in recorders.iter().zip(&least) {
+            // An operation is two switches.
+            println!("  {:7.0} ns  {:+7.0} ns  {}", us * 500.0, (us - least[0]) * 500.0, name(recorder));
         }
     }
+
+    /// How much longer many processes take that wait for each other all the time.
+    fn crowd(&self) {
+        let (rounds, words) = if self.small { (1, "-g 1 -l 10") } else { (11, "-g 10 -l 500") };
+        let recorders = [
+            "",
+            "perf record -q -e cpu-clock -F 99",
+            "pmux record -q -e cpu-clock -F 99",
+            "perf record -q -g -e sched:sched_switch",
+            "pmux record -q --off-cpu=1h -F 99",
+            "pmux record -q --off-cpu -F 99",
+        ];
+        let words = format!("perf bench sched messaging {words}");
+        let Some(least) = self.sched(&recorders, rounds, &words, "[sec]") else { return };
+        println!("\n{words} ({rounds} rounds, the least)");
+        for (recorder, seconds) in recorders.iter().zip(&least) {
+            println!("  {seconds:7.3} s  {:+6.1} %  {}", (seconds / least[0] - 1.0) * 100.0, name(recorder));
+        }
+    }
+}
+
+const fn name(recorder: &str) -> &str {
+    if recorder.is_empty() { "not recorded" } else { recorder }
 }
 
 fn main() {
@@ -181,4 +208,5 @@ fn main() {
         bench.compare("a storm of tracepoints", storm, "-m 1024 -e 'sched:*,raw_syscalls:*' -a");
     }
     bench.switches();
+    bench.crowd();
 }

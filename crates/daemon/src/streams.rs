@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 
 /// The capability that frees from the limit of locked memory. Source: `capabilities(7)`.
 const IPC_LOCK: u64 = 1 << 14;
-/// For so long at most one subscription is given what waits for it, before it is switched off.
+/// For so long at most one subscription is given what waits for it at one request.
 const END_NS: u64 = 100_000_000;
 
 impl Counters {
@@ -107,11 +107,12 @@ impl Streaming for Counters {
     }
 
     fn switch(&mut self, stream: &StreamId, flow: Flow) -> Result<(), ServeError> {
+        let until = pmux::server_api::now_ns() + END_NS;
+        let in_time = || pmux::server_api::now_ns() < until;
         match flow {
-            Flow::On => self.streams.enable(*stream),
+            Flow::On => self.streams.enable_while(*stream, in_time),
             Flow::Off => {
-                let until = pmux::server_api::now_ns() + END_NS;
-                self.streams.disable_while(*stream, || pmux::server_api::now_ns() < until);
+                self.streams.disable_while(*stream, in_time);
                 Ok(())
             }
         }

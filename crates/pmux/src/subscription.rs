@@ -146,6 +146,14 @@ impl Subscription {
         Ok(())
     }
 
+    /// Has the service pass on what the kernel has written by now: it is in the ring then. Nothing to do where records don't come.
+    ///
+    /// # Errors
+    /// [`Error::ServiceRefused`].
+    pub fn flush(&mut self) -> Result<(), Error> {
+        if self.is_on { self.switch(EventOp::Enable).map(drop) } else { Ok(()) }
+    }
+
     /// Answers whether the service was there.
     fn switch(&self, op: EventOp) -> Result<bool, Error> {
         let Some(records) = &self.records else { return Ok(false) };

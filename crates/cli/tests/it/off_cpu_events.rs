@@ -1,17 +1,24 @@
 //! Waits that events see, where programs in the kernel can't be had: `pmux record --off-cpu` without the rights to load them.
 
+use crate::common::service::Service;
 use crate::common::stolen::Stolen;
-use crate::common::{PMUX, Start, kernel, paranoid, pmux, program, root, skip_unless, start};
+use crate::common::{PMUX, Start, eventually, kernel, paranoid, pmux, program, root, skip_unless, start};
 use crate::off_cpu::{self, are_as_long_as_they_were, are_for_what_they_are_made, compiled, unseen_ns, waits};
+use crate::top::Lines;
+use serde_json::Value;
 use std::path::Path;
 
 const NOTE: &str =
     "waits are recorded by context-switches events, which cost more than BPF programs: this user may not load";
 
-/// `pmux record --off-cpu` with the rights to record, but not to load programs.
+/// What has the rights to record, but not to load programs.
+const NO_PROGRAMS: [&str; 4] =
+    ["setpriv", "--bounding-set=-sys_admin,-bpf,-setpcap", "--inh-caps=-sys_admin,-bpf", PMUX];
+
+/// `pmux record --off-cpu` with these rights.
 fn record(words: &[&str], file: &Path) -> Start {
-    let rights = ["--bounding-set=-sys_admin,-bpf,-setpcap", "--inh-caps=-sys_admin,-bpf", PMUX, "record", "-m", "8M"];
-    let mut record = start("setpriv", rights).args(words).args(["-o"]).args([file]);
+    let [program, rights @ ..] = NO_PROGRAMS;
+    let mut record = start(program, rights).args(["record", "-m", "8M"]).args(words).args(["-o"]).args([file]);
     record.command.current_dir(file.parent().unwrap());
     record
 }
@@ -89,4 +96,88 @@ fn what_hangs_and_what_begins_late_is_seen() {
     if paranoid() > 1 {
         assert!(ran.err.contains("; nor by context-switches: ") && !ran.status.success(), "{}", ran.err);
     }
+}
+
+/// Samples of clients come through the service, and waits as well, unless the client may have programs of its own.
+#[test]
+fn waits_are_recorded_beside_the_samples_of_a_service() {
+    skip_unless!(program("setpriv"));
+    let (Some(service), Some((dir, example, file))) = (Service::of_root(""), compiled("all.data")) else { return };
+    let socket = service.socket().display().to_string();
+    let [go, done] = ["go", "done"].map(|name| dir.text(name));
+    start("mkfifo", [&go, &done]).run().good();
+    let line = format!("read x <{go}; {} all >{done}", example.display());
+    let lets_go = format!("echo >{go}; cat {done}");
+    let own: &[&str] = &[PMUX];
+    for rights in [own, &NO_PROGRAMS] {
+        let runs = start("sh", ["-c", &line]).spawn();
+        let [program, rights @ ..] = rights else { unreachable!() };
+        let words = ["record", "-m", "8M", "--socket", &socket, "--off-cpu=0", "-F", "999", "-o"];
+        let target = ["-p", &runs.pid().to_string(), "--", "sh", "-c", &lets_go];
+        let mut record = start(program, rights).args(words).args([&file]).args(target);
+        record.command.current_dir(dir.path(""));
+        let before = Stolen::now();
+        let ran = record.run().good();
+        let (stolen, seen) = (before.since_ns(), waits(&file));
+        assert!(ran.err.contains("records through the service"), "{}", ran.err);
+        let by_service = ran.err.contains("by context-switches events of the service");
+        assert_eq!(by_service, !rights.is_empty() || !off_cpu::sees_waits(), "{}", ran.err);
+        are_as_long_as_they_were(&seen, &ran, stolen, 1_000);
+        are_for_what_they_are_made(&seen);
+        // Samples and waits are in one order, and each has its name.
+        let script = pmux(["script", "-F", "comm,time,event", "-i"]).args([&file]).run().good();
+        assert!(script.text().contains("cpu-clock") && !script.text().contains(":-1"), "{}", script.err);
+        let wall = pmux(["report", "--wall", "-i"]).args([&file]).run().good();
+        assert!(!wall.err.contains("order"), "{}", wall.err);
+        if crate::common::perf() {
+            let ran = start("perf", ["script", "-F", "comm,time,event", "-i"]).args([&file]).run().good();
+            assert_eq!(ran.err, "");
+        }
+    }
+    service.is_empty();
+}
+
+/// What hangs is told in each interval, though the kernel writes nothing of it.
+#[test]
+fn a_wait_that_goes_on_is_seen_through_a_service() {
+    skip_unless!(program("setpriv"));
+    let Some(service) = Service::of_root("") else { return };
+    let sleeps = start("sleep", ["1000"]).spawn();
+    let (socket, pid) = (service.socket().display().to_string(), sleeps.pid().to_string());
+    let mut lines = Lines::by(&NO_PROGRAMS, &["--socket", &socket, "--off-cpu", "-p", &pid]);
+    for _ in 0..3 {
+        let line = eventually("its wait", || lines.next().filter(|line| line["waits"]["rows"][0].is_object()));
+        let (row, window_ns) = (&line["waits"]["rows"][0], line["seconds"].as_f64().unwrap() * 1e9);
+        assert_eq!(line["through_service"], true, "{line}");
+        assert_eq!((&row["threads"], &line["waits"]["rows"][1]), (&Value::from(1.0), &Value::Null), "{line}");
+        assert!((row["ns"].as_u64().unwrap() as f64 - window_ns).abs() < 1.0, "{line}");
+    }
+}
+
+/// A service that is replaced sends waits again, and is asked for no more than before.
+#[test]
+fn waits_go_on_where_a_service_comes_back() {
+    skip_unless!(program("setpriv"));
+    let (Some(mut service), Some((dir, _, file))) = (Service::of_root(""), compiled("again.data")) else { return };
+    let line = format!("while :; do sleep 0.01; echo >>{}; done", dir.text("rounds"));
+    let turns = start("sh", ["-c", &line]).spawn();
+    let (socket, go, pid) = (service.socket().display().to_string(), dir.text("go"), turns.pid().to_string());
+    start("mkfifo", [&go]).run().good();
+    let target = ["--socket", &socket, "--off-cpu", "-p", &pid, "--", "sh", "-c", ": >here; cat go"];
+    let recording = record(&target[..5], &file).args(&target[5..]).spawn();
+    eventually("it records", || dir.path("here").exists().then_some(()));
+    service.kill();
+    service.start_again();
+    eventually("both are asked for", || (service.status()["records"]["subscriptions"] == 2).then_some(()));
+    let rounds = || std::fs::metadata(dir.path("rounds")).map_or(0, |rounds| rounds.len());
+    let (since_s, before) = (pmux_linux::now_ns() as f64 / 1e9, rounds());
+    eventually("many waits", || (rounds() > before + 20).then_some(()));
+    start("sh", ["-c", &format!(": >{go}")]).run().good();
+    let ran = recording.wait().good();
+    assert!(ran.err.contains("the service was away"), "{}", ran.err);
+    let script = pmux(["script", "-F", "time,event", "-i"]).args([&file]).run().good().text();
+    let late = script.lines().filter(|line| line.contains("offcpu-time")).filter_map(|line| {
+        line.split_whitespace().next()?.trim_end_matches(':').parse().ok().filter(|&at: &f64| at > since_s)
+    });
+    assert!(late.count() >= 20, "{script}");
 }

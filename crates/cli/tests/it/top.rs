@@ -17,18 +17,24 @@ fn busy() -> Running {
 }
 
 /// `pmux top -j` with these arguments.
-struct Lines(Killed, BufReader<std::process::ChildStdout>);
+pub(crate) struct Lines(Killed, BufReader<std::process::ChildStdout>);
 
 impl Lines {
     fn of(arguments: &[&str]) -> Self {
-        let mut command = Command::new(PMUX);
-        command.args(["top", "-j", "-d", "0.2"]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self::by(&[PMUX], arguments)
+    }
+
+    /// The same, started so.
+    pub(crate) fn by(words: &[&str], arguments: &[&str]) -> Self {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).args(["top", "-j", "-d", "0.2"]).args(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self(Killed(child), lines)
     }
 
-    fn next(&mut self) -> Option<Value> {
+    pub(crate) fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
         (self.1.read_line(&mut line).unwrap() > 0).then(|| serde_json::from_str(&line).unwrap())
     }

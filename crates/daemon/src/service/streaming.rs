@@ -54,7 +54,7 @@ pub trait Streaming {
     /// [`Refused`]: then nothing is open.
     fn subscribe(&mut self, peer: &Peer, wanted: &Subscription) -> Result<(Self::Stream, Vec<Self::File>), Refused>;
 
-    /// Lets a stream get records, or no more of them.
+    /// Lets a stream get records, or no more of them: what was written until now is in its ring then.
     ///
     /// # Errors
     /// [`ServeError`]: then it gets none.

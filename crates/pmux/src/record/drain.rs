@@ -161,10 +161,13 @@ impl Recorder {
 
     /// Writes what waits in the rings now, or as much as is enough.
     fn pass(&mut self, writer: &mut Writer, enough_bytes: u64) -> Result<u64, Error> {
-        if self.shared.is_some() {
-            return self.take_shared(writer);
-        }
         let before = writer.data_bytes();
+        if self.shared.is_some() {
+            let bytes = self.take_shared(writer)?;
+            if self.off_cpu.is_none() {
+                return Ok(bytes);
+            }
+        }
         self.write_numbers(writer)?;
         self.put_existing_again(writer)?;
         let layout = self.descs.last().map(|desc| SampleLayout::new(&desc.attr));

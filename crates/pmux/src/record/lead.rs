@@ -104,7 +104,7 @@ impl Recorder {
     pub fn follow_cpus(&mut self) -> Result<(), Error> {
         if self.shared.is_some() {
             // The service does.
-            return Ok(());
+            return self.lead_waits();
         }
         let now_ns = pmux_linux::now_ns();
         self.session.follow_hotplug();
@@ -131,6 +131,10 @@ impl Recorder {
             }
         }
         self.lead_all()?;
+        self.lead_waits()
+    }
+
+    fn lead_waits(&mut self) -> Result<(), Error> {
         let fresh = &mut self.fresh;
         self.off_cpu.iter_mut().try_for_each(|off_cpu| off_cpu.lead(fresh))
     }

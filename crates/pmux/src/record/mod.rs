@@ -217,7 +217,8 @@ impl Recorder {
     /// # Errors
     /// [`Error::Control`].
     pub fn enable(&mut self) -> Result<(), Error> {
-        if self.switch_shared(open::Switch::On)? { Ok(()) } else { self.switch_sampling(open::Switch::On) }
+        self.switch_shared(open::Switch::On);
+        self.switch_sampling(open::Switch::On)
     }
 
     /// Stops sampling; [`Recorder::enable`] lets it go on. Names and mappings are still recorded. Through a service, the last samples may
@@ -226,7 +227,8 @@ impl Recorder {
     /// # Errors
     /// [`Error::Control`].
     pub fn disable(&mut self) -> Result<(), Error> {
-        if self.switch_shared(open::Switch::Off)? { Ok(()) } else { self.switch_sampling(open::Switch::Off) }
+        self.switch_shared(open::Switch::Off);
+        self.switch_sampling(open::Switch::Off)
     }
 }
 

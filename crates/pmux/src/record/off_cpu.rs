@@ -20,7 +20,7 @@ use crate::owned_group::Owned;
 use crate::perf_data::EventDesc;
 use crate::profile::weight_of;
 use crate::refusal::Refusal;
-use crate::session::Session;
+use crate::session::{Session, SharedChoice};
 use crate::target::{CpuChoice, Inherit, Target};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Sampling, Wakeup, sw};
 use pmux_abi::record::{Record, RecordHeader, Sample, SampleLayout, TaskId, callchain, decode_record};
@@ -131,10 +131,9 @@ pub(crate) trait SeesWaits: Send {
 /// # Errors
 /// [`Error::Refused`] where neither can be had; [`Error::Options`]; [`Error::Ring`].
 pub(super) fn open(recorder: &Recorder, target: &Target<'_>) -> Result<(Box<dyn SeesWaits>, Option<String>), Error> {
-    let Recorder { session, options, descs, tracking_index, .. } = recorder;
+    let Recorder { options, descs, tracking_index, .. } = recorder;
     let first = tracking_index - EVENTS.len();
     let desc = (first, &descs[first]);
-    let least_ns = options.off_cpu.unwrap_or(0);
     let is_copied = matches!(options.call_chain, CallChain::Dwarf { .. });
     let mut refused = match OffCpu::open(recorder, target, desc) {
         Ok(programs) => {
@@ -150,13 +149,14 @@ pub(super) fn open(recorder: &Recorder, target: &Target<'_>) -> Result<(Box<dyn 
         return Err(Error::Refused(refused));
     }
     let why = refused.first().map(|refusal| refusal.summary.clone()).unwrap_or_default();
-    match SwitchWaits::open(session, target, options, least_ns, desc) {
+    match SwitchWaits::open(recorder, target, desc) {
         Ok(events) => {
             let wakers = if events.wakes.is_some() { "" } else { ", and who ends them is not known" };
             let frames = if is_copied { ", and their stacks are found by frame pointers" } else { "" };
+            let whose = if recorder.shared.is_some() { " of the service" } else { "" };
             let why = why.strip_prefix(REFUSED).unwrap_or(&why);
             let note = format!(
-                "waits are recorded by context-switches events, which cost more than BPF programs{wakers}{frames}: {why}"
+                "waits are recorded by context-switches events{whose}, which cost more than BPF programs{wakers}{frames}: {why}"
             );
             Ok((Box::new(events), Some(note)))
         }
@@ -173,6 +173,8 @@ pub(super) fn open(recorder: &Recorder, target: &Target<'_>) -> Result<(Box<dyn 
 
 /// Waits that programs in the kernel see.
 struct OffCpu {
+    /// Where the recorder's session is one that asks a service.
+    own: Option<Session>,
     set: Owned<SetId>,
     probe: OffCpuProbe,
     rings: Rings,
@@ -203,7 +205,11 @@ impl OffCpu {
     /// # Errors
     /// [`Error::Refused`] where programs can't be had; [`Error::Options`]; [`Error::Ring`].
     fn open(recorder: &Recorder, target: &Target<'_>, (first_index, file): (usize, &EventDesc)) -> Result<Self, Error> {
-        let Recorder { session, options, tids, cgroups, .. } = recorder;
+        let Recorder { options, tids, cgroups, .. } = recorder;
+        // Nothing of this goes through a service.
+        let own = recorder.shared.as_ref().map(|_| Session::with_shared(SharedChoice::Never)).transpose()?;
+        own.iter().for_each(Session::watch_hotplug);
+        let session = own.as_ref().unwrap_or(&recorder.session);
         let refused = |why: String| Error::Refused(vec![refusal(&why)]);
         let (kind, children) = match (target, options.inherit) {
             (Target::Cpus(CpuChoice::All), _) => (OffCpuTarget::All, OffCpuChildren::Follow),
@@ -248,6 +254,7 @@ impl OffCpu {
         let set = session.hold_set(request).map_err(|error| refused(format!("their records can't be had: {error}")))?;
         session.engine().enable_set(*set)?;
         Ok(Self {
+            own,
             set,
             probe,
             rings,
@@ -287,6 +294,7 @@ impl SeesWaits for OffCpu {
     }
 
     fn lead(&mut self, fresh: &mut Vec<(usize, u64)>) -> Result<(), Error> {
+        self.own.iter().for_each(Session::follow_hotplug);
         let engine = self.set.session.engine();
         for (cpu, events) in engine.set_events(*self.set)? {
             if events.iter().all(|event| self.led.contains(event)) {

@@ -11,7 +11,8 @@
 use super::attrs::{PRIVILEGED, RecordScope, TIME_AT};
 use super::drain::{LOST, MMAP2, SAMPLE, THROTTLE};
 use super::mend::{may_have_excess, put_own};
-use super::open::{RecordMode, UNSETTLED};
+use super::off_cpu::EVENTS;
+use super::open::{RecordMode, Switch, UNSETTLED};
 use super::plan::{Plan, able};
 use super::rings::Rings;
 use super::{RecordOptions, Recorder};
@@ -19,6 +20,7 @@ use crate::clones::Cloning;
 use crate::error::Error;
 use crate::event::EventList;
 use crate::perf_data::Writer;
+use crate::perf_data::kind::FINISHED_ROUND;
 use crate::session::Session;
 use crate::subscription::{StreamRequest, StreamScope, Subscription};
 use crate::target::{CpuChoice, Start, Target, threads_of};
@@ -102,9 +104,6 @@ impl Recorder {
                 "what begins with an exec or tells counts at exit is not shared: --shared=never",
             ));
         }
-        if options.off_cpu.is_some() {
-            return Err(Error::Options("waits are not recorded through the service: --shared=never"));
-        }
         if options.regions == super::Keep::Record {
             return Err(Error::Options("regions are not recorded through the service: --shared=never"));
         }
@@ -168,6 +167,7 @@ impl Recorder {
         recorder.tids = tids.into_iter().collect();
         recorder.shared = Some(shared);
         recorder.learn_numbers()?;
+        recorder.hold_waits(target)?;
         for (event, id) in std::mem::take(&mut recorder.fresh) {
             recorder.descs[event].ids.push(id);
         }
@@ -179,12 +179,33 @@ impl Recorder {
     fn learn_numbers(&mut self) -> Result<(), Error> {
         let Some(shared) = &mut self.shared else { return Ok(()) };
         shared.life = shared.subscription.lives();
+        // Those of waits are not asked of it.
+        let sampled = self.tracking_index - if self.options.off_cpu.is_some() { EVENTS.len() } else { 0 };
         for number in shared.subscription.numbers()? {
+            let event = number.event as usize;
             if shared.numbers.insert(number.number) {
-                self.fresh.push((number.event as usize, number.number));
+                self.fresh.push((if event < sampled { event } else { self.tracking_index }, number.number));
             }
         }
         Ok(())
+    }
+
+    /// Of a service: puts what the kernel has written by now behind these records; whether there are events that were not known, or
+    /// another life of the service. `None` where there is no service.
+    pub(super) fn read_shared(&mut self, records: &mut Vec<u8>) -> Option<Result<bool, Error>> {
+        let shared = self.shared.as_mut()?;
+        let mut has_strangers = false;
+        let flushed = shared.subscription.flush();
+        let drained = flushed.and_then(|()| {
+            shared.subscription.drain(&mut |record| {
+                let id = record.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
+                let is_sample = record.first_chunk().is_some_and(|kind| u32::from_ne_bytes(*kind) == SAMPLE);
+                has_strangers |= is_sample && id.is_some_and(|id| !shared.numbers.contains(&id));
+                records.extend_from_slice(record);
+            })
+        });
+        let is_new = has_strangers || shared.life != shared.subscription.lives();
+        Some(drained.and_then(|_| if is_new { self.learn_numbers() } else { Ok(()) }).map(|()| is_new))
     }
 
     /// Takes out of the ring what is in it, and writes it; answers how many bytes that were.
@@ -195,6 +216,10 @@ impl Recorder {
         let Shared { subscription, records, numbers, wanted, .. } = shared;
         records.clear();
         let (mut strange_ns, mut sampled) = (u64::MAX, None);
+        let has_waits = self.off_cpu.is_some();
+        if has_waits {
+            subscription.flush()?;
+        }
         subscription.drain(&mut |record| {
             let word = |at: usize| {
                 let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
@@ -217,6 +242,8 @@ impl Recorder {
                 MMAP2 => layout.iter().for_each(|layout| build_ids.note_whole(record, layout)),
                 LOST => progress.lost += word(16),
                 THROTTLE => progress.throttled += 1,
+                // Its rounds are not those of waits.
+                FINISHED_ROUND if has_waits => return,
                 _ => {}
             }
             progress.records += 1;
@@ -247,15 +274,14 @@ impl Recorder {
         Ok(bytes)
     }
 
-    /// Lets samples count from now on, or until now; whether there is a service that sends them.
-    pub(super) fn switch_shared(&mut self, switch: super::open::Switch) -> Result<bool, Error> {
-        let Some(shared) = &mut self.shared else { return Ok(false) };
+    /// Lets samples of a service count from now on, or until now.
+    pub(super) fn switch_shared(&mut self, switch: Switch) {
+        let Some(shared) = &mut self.shared else { return };
         let now = pmux_linux::now_ns();
         match switch {
-            super::open::Switch::On => shared.wanted.open(now),
-            super::open::Switch::Off => shared.wanted.close(now),
+            Switch::On => shared.wanted.open(now),
+            Switch::Off => shared.wanted.close(now),
         }
-        Ok(true)
     }
 
     /// Has the service send nothing any more: what was recorded until now is in the ring then. Nothing to do where there is none.

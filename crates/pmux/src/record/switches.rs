@@ -16,11 +16,11 @@ use crate::event::{Event, EventList, Software};
 use crate::perf_data::EventDesc;
 use crate::perf_data::tracing::tracing_data;
 use crate::profile::formats::{Field, FieldValue, Formats};
-use crate::session::Session;
 use crate::target::{Inherit, Target};
 use pmux_abi::attr::EventType;
 use pmux_abi::record::{
-    CommCause, Record, RecordHeader, RecordKind, SampleLayout, SwitchDirection, TaskId, callchain, decode_record,
+    CommCause, Record, RecordHeader, RecordKind, Records, SampleLayout, SwitchDirection, TaskId, callchain,
+    decode_record,
 };
 use pmux_linux::off_cpu::wait_for_programs;
 use pmux_linux::procfs::Proc;
@@ -61,14 +61,14 @@ pub(super) struct SwitchWaits {
 }
 
 impl SwitchWaits {
-    /// Opens the events on a target; they tell nothing before [`SeesWaits::enable`].
+    /// Opens the events on the target of a recorder, through the service where that does; they tell nothing before [`SeesWaits::enable`].
     pub(super) fn open(
-        session: &Session,
+        of: &Recorder,
         target: &Target<'_>,
-        options: &RecordOptions,
-        least_ns: u64,
         (first_index, file): (usize, &EventDesc),
     ) -> Result<Self, Error> {
+        let Recorder { session, options, .. } = of;
+        let least_ns = options.off_cpu.unwrap_or(0);
         let leaves = || Event::software(Software::ContextSwitches);
         let options = RecordOptions {
             rate: Rate::Period(1),
@@ -76,10 +76,14 @@ impl SwitchWaits {
             inherit: options.inherit,
             start: options.start,
             switches: Keep::Record,
+            cpus: Keep::Record,
             ring_bytes: options.ring_bytes,
             ..RecordOptions::default()
         };
-        let open = |events| Recorder::open_as(session, events, target, options.clone(), RecordMode::default());
+        let open = |events| match of.shared {
+            Some(_) => Recorder::subscribe(session, events, target, options.clone()),
+            None => Recorder::open_as(session, events, target, options.clone(), RecordMode::default()),
+        };
         // In another PID namespace, tracepoints tell other numbers than switches do.
         let wakes = Proc::system()
             .is_in_first_pid_namespace()
@@ -129,46 +133,61 @@ impl SwitchWaits {
     }
 
     fn learn_ids(&mut self) {
-        let layout = |which: usize| self.recorder.descs.get(which).map(|desc| SampleLayout::new(&desc.attr));
-        let known = self.recorder.known.values();
-        self.by_id = known.filter_map(|&(which, id)| Some((id, (which, layout(which)?)))).collect();
         // Its own file is none.
-        self.recorder.fresh.clear();
+        for (which, id) in self.recorder.fresh.drain(..) {
+            self.recorder.descs[which].ids.push(id);
+        }
+        for (which, desc) in self.recorder.descs.iter().enumerate() {
+            let layout = SampleLayout::new(&desc.attr);
+            self.by_id.extend(desc.ids.iter().map(|&id| (id, (which, layout))));
+        }
     }
 
     /// Takes out what the kernel has told, and finds waits in what was before `until_ns`.
     fn drain(&mut self, until_ns: u64) {
-        let (by_id, tracking, leaves) = (&self.by_id, &self.tracking, self.leaves);
-        let wakes = self.wakes.as_ref().and_then(|(formats, id)| formats.get(*id)?.field("pid"));
-        for (cpu, ring) in self.recorder.rings.each_with_cpu() {
-            let waiting = &mut self.waiting;
-            let drained = ring.drain(&mut |record| {
-                let Ok(header) = RecordHeader::decode(record) else { return };
-                let (which, layout) = match header.kind {
-                    RecordKind::SAMPLE => {
-                        // Where others count switches, too, Linux 6.18 writes their id.
-                        let known = tracking.event_id(record).and_then(|id| by_id.get(&id));
-                        known.copied().unwrap_or((LEAVES, leaves))
-                    }
-                    _ => (usize::MAX, *tracking),
-                };
-                let (Ok((decoded, id)), Some(at_ns)) = (decode_record(record, &layout), layout.time(record)) else {
-                    return;
-                };
-                let task = id.and_then(|id| id.task);
-                let Some(what) = what(decoded, which, task, wakes) else { return };
-                waiting.push(SwitchItem { at_ns, cpu: cpu.0, what });
-            });
-            if drained.is_err() {
-                waiting.push(SwitchItem { at_ns: pmux_linux::now_ns(), cpu: cpu.0, what: SwitchWhat::Lost });
-            }
+        let (mut records, mut is_broken) = (Vec::new(), false);
+        match self.recorder.read_shared(&mut records) {
+            Some(Ok(true)) => self.meet_new_events(),
+            Some(Err(_)) => is_broken = true,
+            Some(Ok(false)) | None => {}
         }
+        for ring in self.recorder.rings.each() {
+            is_broken |= ring.drain(&mut |record| records.extend_from_slice(record)).is_err();
+        }
+        if is_broken {
+            self.waiting.push(SwitchItem { at_ns: pmux_linux::now_ns(), cpu: 0, what: SwitchWhat::Lost });
+        }
+        let told: Vec<_> = Records::new(&records).flatten().filter_map(|record| self.item(record)).collect();
+        self.waiting.extend(told);
         crate::order::sort_by_key(&mut self.waiting, |item| item.at_ns);
         let ready = self.waiting.partition_point(|item| item.at_ns < until_ns);
         let ready: Vec<_> = self.waiting.drain(..ready).collect();
-        for item in ready {
-            self.find(item);
-        }
+        ready.into_iter().for_each(|item| self.find(item));
+    }
+
+    fn meet_new_events(&mut self) {
+        self.learn_ids();
+        self.waiting.push(SwitchItem { at_ns: pmux_linux::now_ns(), cpu: 0, what: SwitchWhat::CpuCame });
+    }
+
+    /// What a record says of switches.
+    fn item(&self, record: &[u8]) -> Option<SwitchItem> {
+        let (which, layout) = match RecordHeader::decode(record).ok()?.kind {
+            RecordKind::SAMPLE => {
+                // Where others count switches, too, Linux 6.18 writes their id.
+                let known = self.tracking.event_id(record).and_then(|id| self.by_id.get(&id));
+                known.copied().unwrap_or((LEAVES, self.leaves))
+            }
+            _ => (usize::MAX, self.tracking),
+        };
+        let (decoded, id) = decode_record(record, &layout).ok()?;
+        let cpu = match &decoded {
+            Record::Sample(sample) => sample.cpu,
+            _ => id.and_then(|id| id.cpu),
+        };
+        let wakes = self.wakes.as_ref().and_then(|(formats, id)| formats.get(*id)?.field("pid"));
+        let what = what(decoded, which, id.and_then(|id| id.task), wakes)?;
+        Some(SwitchItem { at_ns: layout.time(record)?, cpu: cpu.unwrap_or_default(), what })
     }
 
     /// As [`SwitchWaits::drain`], of all that has happened by now; answers when that is.
@@ -226,8 +245,7 @@ impl SeesWaits for SwitchWaits {
         }
         let followed = self.recorder.follow_cpus();
         if !self.recorder.fresh.is_empty() {
-            self.learn_ids();
-            self.waiting.push(SwitchItem { at_ns: pmux_linux::now_ns(), cpu: 0, what: SwitchWhat::CpuCame });
+            self.meet_new_events();
         }
         followed
     }

@@ -176,7 +176,8 @@ pub enum OptIn {
 /// What is to be done to an event. The events of other clients notice nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum EventOp {
-    /// Let it count from now on. A group's other events wait for its leader.
+    /// Let it count from now on. A group's other events wait for its leader. A subscription that is on is given what the kernel has
+    /// written by now.
     Enable,
     /// Let it stop.
     Disable,

@@ -298,6 +298,20 @@ impl Streams {
     /// # Errors
     /// [`ServeError`]: then it is off.
     pub fn enable(&mut self, id: StreamId) -> Result<(), ServeError> {
+        self.enable_while(id, || true)
+    }
+
+    /// As [`Streams::enable`]. Of a stream that is on already, all that was written until now is in its ring then: before each record that
+    /// waits `go_on` is asked, and from where it says no, what waits is lost, and told as lost.
+    ///
+    /// # Errors
+    /// As [`Streams::enable`].
+    pub fn enable_while(&mut self, id: StreamId, go_on: impl FnMut() -> bool) -> Result<(), ServeError> {
+        if self.held.get(&id).is_some_and(|held| held.is_on) {
+            self.catch_up(id, go_on);
+            self.tell_losses(id);
+            return Ok(());
+        }
         self.begin(id);
         let Some(held) = self.held.get_mut(&id) else { return Ok(()) };
         for &set in &held.sets {
@@ -320,10 +334,12 @@ impl Streams {
     pub fn disable_while(&mut self, id: StreamId, go_on: impl FnMut() -> bool) {
         self.end(id, go_on);
         self.disarm(id);
-        let Some(held) = self.held.get(&id) else { return };
-        if held.ring.tell_losses() == Wake::Now {
-            held.bell.ring();
-        }
+        self.tell_losses(id);
+    }
+
+    fn tell_losses(&self, id: StreamId) {
+        let told = self.held.get(&id).filter(|held| held.ring.tell_losses() == Wake::Now);
+        told.into_iter().for_each(|held| held.bell.ring());
     }
 
     fn disarm(&self, id: StreamId) {

@@ -110,11 +110,19 @@ impl Streams {
         }
     }
 
-    /// A stream ends: what waits for it in the kernel's rings is passed on to it, and stays there for the others. So it costs what
-    /// it has asked for, however many they are. What `go_on` leaves no time for is lost for it.
-    pub(super) fn end(&mut self, id: StreamId, mut go_on: impl FnMut() -> bool) {
-        let mut on = true;
-        for (event, until) in self.heads(id) {
+    /// A stream ends, once what waits for it is passed on to it.
+    pub(super) fn end(&mut self, id: StreamId, go_on: impl FnMut() -> bool) {
+        self.catch_up(id, go_on);
+        if let Some(held) = self.held.get_mut(&id) {
+            held.is_on = false;
+        }
+    }
+
+    /// What waits for a stream in the kernel's rings is passed on to it, and stays there for the others. So it costs what it has asked
+    /// for, however many they are. What `go_on` leaves no time for is lost for it.
+    pub(super) fn catch_up(&mut self, id: StreamId, mut go_on: impl FnMut() -> bool) {
+        let (heads, mut on) = (self.heads(id), true);
+        for (&event, &until) in &heads {
             let Some(held) = self.held.get(&id).filter(|held| held.is_on) else { return };
             let Some(source) = self.sources.get_mut(&event) else { continue };
             let (now, from) = (Nanos(pmux_linux::now_ns()), held.from.get(&event).copied());
@@ -136,7 +144,7 @@ impl Streams {
             *audience = Audience::default();
         }
         if let Some(held) = self.held.get_mut(&id) {
-            held.is_on = false;
+            held.from.extend(heads);
         }
     }
 

@@ -206,3 +206,28 @@ fn a_round_ends_although_there_is_always_more() {
     scene.streams.close(scene.stream);
     assert_eq!(scene.streams.pass_while(|| true), RoundRemainder::Nothing);
 }
+
+/// Who is switched on while it is on is given what waits, and gets it no second time.
+#[test]
+fn who_is_on_can_have_what_waits() {
+    let Some(mut scene) = Scene::new() else { return };
+    let mut read = Vec::new();
+    for _ in 0..3 {
+        scene.fill();
+        let before = scene.waiting_bytes();
+        scene.streams.enable(scene.stream).unwrap();
+        assert!(scene.waiting_bytes() >= before, "it stays there for others");
+        let given = scene.read();
+        assert!(
+            given.len() as u64 * 40 >= before / 2 && given.iter().all(Option::is_some),
+            "{} of {before}",
+            given.len()
+        );
+        read.extend(given);
+        scene.streams.pass();
+        read.extend(scene.read());
+    }
+    let times: Vec<u64> = read.into_iter().flatten().collect();
+    assert!(times.is_sorted_by(|one, next| one < next));
+    assert_eq!((scene.streams.all().taken, scene.streams.tally(scene.stream).lost), (times.len() as u64, 0));
+}
