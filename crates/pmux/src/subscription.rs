@@ -4,8 +4,8 @@
 //! ring of each subscriber; this is the reading end of one ring.
 //! Read first: [`Subscription`].
 //!
-//! **Invariant:** no reader waits for the service; where it goes away, what it had written is read still, and the time until it is back
-//! is a gap that is told.
+//! **Invariant:** who reads waits for the service only in [`Subscription::flush`]; where it goes away, what it had written is read still,
+//! and the time until it is back is a gap that is told.
 
 use crate::error::Error;
 use crate::session::Session;

@@ -204,8 +204,11 @@ impl Recorder {
                 records.extend_from_slice(record);
             })
         });
-        let is_new = has_strangers || shared.life != shared.subscription.lives();
-        Some(drained.and_then(|_| if is_new { self.learn_numbers() } else { Ok(()) }).map(|()| is_new))
+        let is_another_life = shared.life != shared.subscription.lives();
+        let learns = has_strangers || is_another_life;
+        let learned = drained.and_then(|_| if learns { self.learn_numbers() } else { Ok(()) });
+        // Where others count the same, Linux 6.18 writes the ids of their events: these stay unknown.
+        Some(learned.map(|()| is_another_life || !self.fresh.is_empty()))
     }
 
     /// Takes out of the ring what is in it, and writes it; answers how many bytes that were.
@@ -218,7 +221,8 @@ impl Recorder {
         let (mut strange_ns, mut sampled) = (u64::MAX, None);
         let has_waits = self.off_cpu.is_some();
         if has_waits {
-            subscription.flush()?;
+            // What is refused now comes later, or not at all: nothing can be done here.
+            let _ = subscription.flush();
         }
         subscription.drain(&mut |record| {
             let word = |at: usize| {
