@@ -150,7 +150,7 @@ be read up to what was written last: that is at most a second ago. An older FILE
 CPUs that come back are recorded again. What found no room in the rings is counted, and told at the end.
 
 With --shared=auto or always, -a, -C, -p and -t record through `pmux serve`: identical recordings share one kernel event, and each \
-gets every sample from its beginning on. -m is then the size of the one ring into which the service writes. A recording that is too \
+gets every sample from its beginning on. -m is then the size of the one ring into which the service writes (waits take as much again). A recording that is too \
 slow loses its own samples only. Where the service goes away, the recording waits until it is back, and says for how long nothing \
 was recorded. Waits (--off-cpu) are recorded by BPF programs of this process where it may load them, else by events that are shared, too. \
 A command, cgroups (-G), groups of events, --regions and -s are not shared.

@@ -417,7 +417,8 @@ impl<'a> RecordRun<'a> {
         let lines = messages::summary(&progress, written, place, files, (ring_bytes, on_cpus));
         if !gap.is_zero() {
             let seconds = gap.as_secs_f64();
-            write_stderr(&format!("pmux record: the service was away: nothing was recorded for {seconds:.1} s"));
+            let what = if self.options.off_cpu.is_some() { "no samples were" } else { "nothing was" };
+            write_stderr(&format!("pmux record: the service was away: {what} recorded for {seconds:.1} s"));
         }
         if let Some(ended) = target_ended {
             write_stderr(&format!("pmux record: {ended}"));

@@ -64,8 +64,8 @@ pub struct Drained {
 enum Walk {
     /// Their space is given back.
     Take,
-    /// They stay.
-    Look,
+    /// They stay; those before this head, if it waits still, are left out.
+    Look { from: u64 },
 }
 
 /// A reader and its position.
@@ -130,12 +130,12 @@ impl<S: RingSource> Reader<S> {
         self.walk(until, piece_bytes, Walk::Take, sink, go_on)
     }
 
-    /// Hands every record up to a head that was seen before to `sink`, and leaves them where they are.
+    /// Hands every record between two heads that were seen before, as far as they wait, to `sink`, and leaves them where they are.
     ///
     /// # Errors
     /// As [`Reader::drain`].
-    pub fn look_to(&mut self, until: u64, sink: &mut dyn FnMut(&[u8])) -> Result<(), RingError> {
-        self.walk(until, STEP_BYTES, Walk::Look, sink, || true).map(|_| ())
+    pub fn look_between(&mut self, from: u64, until: u64, sink: &mut dyn FnMut(&[u8])) -> Result<(), RingError> {
+        self.walk(until, STEP_BYTES, Walk::Look { from }, sink, || true).map(|_| ())
     }
 
     fn walk(
@@ -147,6 +147,11 @@ impl<S: RingSource> Reader<S> {
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Drained, RingError> {
         let (mut at, head) = self.waiting()?;
+        if let Walk::Look { from } = walk
+            && from.wrapping_sub(at) <= head.wrapping_sub(at)
+        {
+            at = from;
+        }
         let wanted = until.wrapping_sub(at);
         // Another call may have passed it already.
         let mut left = if wanted > head.wrapping_sub(at) { 0 } else { wanted };

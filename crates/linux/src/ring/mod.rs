@@ -68,11 +68,11 @@ impl Ring {
         self.reader.drain_to(until, piece_bytes, sink, go_on)
     }
 
-    /// As [`Ring::drain_to`], all of it, and leaves it there: see [`Reader::look_to`].
+    /// As [`Ring::drain_to`] between two heads, and leaves it there: see [`Reader::look_between`].
     ///
     /// Errors: as [`Ring::drain`].
-    pub fn look_to(&mut self, until: u64, sink: &mut dyn FnMut(&[u8])) -> Result<(), RingError> {
-        self.reader.look_to(until, sink)
+    pub fn look_between(&mut self, from: u64, until: u64, sink: &mut dyn FnMut(&[u8])) -> Result<(), RingError> {
+        self.reader.look_between(from, until, sink)
     }
 
     /// Where the next record begins that is read.

@@ -207,10 +207,11 @@ impl OffCpu {
     fn open(recorder: &Recorder, target: &Target<'_>, (first_index, file): (usize, &EventDesc)) -> Result<Self, Error> {
         let Recorder { options, tids, cgroups, .. } = recorder;
         // Nothing of this goes through a service.
-        let own = recorder.shared.as_ref().map(|_| Session::with_shared(SharedChoice::Never)).transpose()?;
+        let refused = |why: String| Error::Refused(vec![refusal(&why)]);
+        let own = recorder.shared.as_ref().map(|_| Session::with_shared(SharedChoice::Never)).transpose();
+        let own = own.map_err(|error| refused(error.to_string()))?;
         own.iter().for_each(Session::watch_hotplug);
         let session = own.as_ref().unwrap_or(&recorder.session);
-        let refused = |why: String| Error::Refused(vec![refusal(&why)]);
         let (kind, children) = match (target, options.inherit) {
             (Target::Cpus(CpuChoice::All), _) => (OffCpuTarget::All, OffCpuChildren::Follow),
             (Target::Cgroups { cpus: CpuChoice::All, .. }, _) if cgroups.len() == 1 => {
@@ -242,13 +243,16 @@ impl OffCpu {
         for id in ids {
             probe.add(id.cast_unsigned()).map_err(|errno| refused(format!("too many threads are named: {errno}")))?;
         }
-        let asked = output(&file.attr);
+        let output = output(&file.attr);
         let online: Vec<CpuId> = session.engine().online().iter().collect();
         // A wait takes some ten times as much.
         let of_copies = COPIES_BYTES / online.len().max(1) as u64;
         let of_copies = probe.copies().map(|_| of_copies.clamp(MOST_COPIES_BYTES / 8, MOST_COPIES_BYTES));
-        let rings = Rings::open(session, &online, options.ring_bytes.or(of_copies), None)?;
-        let groups = vec![GroupSpec::single(KERNEL, asked); EVENTS.len()];
+        // With a service, the size that was asked for is that of its one ring: these have as much again together.
+        let share = if own.is_some() { online.len().max(1) as u64 } else { 1 };
+        let asked = options.ring_bytes.map(|bytes| bytes / share);
+        let rings = Rings::open(session, &online, asked.or(of_copies), None)?;
+        let groups = vec![GroupSpec::single(KERNEL, output); EVENTS.len()];
         let mask = possible.iter().map(CpuId).collect::<CpuMask>();
         let request = SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await };
         let set = session.hold_set(request).map_err(|error| refused(format!("their records can't be had: {error}")))?;
@@ -260,7 +264,7 @@ impl OffCpu {
             rings,
             led: HashSet::new(),
             ids: BTreeMap::new(),
-            raw: SampleLayout::new(&asked),
+            raw: SampleLayout::new(&output),
             layout: SampleLayout::new(&file.attr),
             first_index,
             reported: HashMap::new(),

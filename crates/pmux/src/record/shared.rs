@@ -10,7 +10,7 @@
 
 use super::attrs::{PRIVILEGED, RecordScope, TIME_AT};
 use super::drain::{LOST, MMAP2, SAMPLE, THROTTLE};
-use super::mend::{may_have_excess, put_own};
+use super::mend::{Mend, may_have_excess, put_own};
 use super::off_cpu::EVENTS;
 use super::open::{RecordMode, Switch, UNSETTLED};
 use super::plan::{Plan, able};
@@ -46,10 +46,24 @@ pub(super) struct Shared {
     /// When samples are wanted.
     wanted: Windows,
     numbers: HashSet<u64>,
+    /// Numbers in samples that it does not know either: where others count the same, Linux 6.18 writes those of their events.
+    in_vain: HashSet<u64>,
     /// In which life of the service they were asked for.
     life: u64,
     /// Kept for its memory.
     records: Vec<u8>,
+}
+
+/// What has become of a service since it was looked last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ServiceNews {
+    Nothing,
+    /// There are events that were not known: a CPU has come.
+    Events,
+    /// It was away, or another one has taken its place.
+    AnotherLife,
+    /// It is away.
+    Away,
 }
 
 /// Times in which samples are wanted. The service sends names and mappings at all times, and records that are older than what was sent
@@ -88,7 +102,8 @@ impl Recorder {
     /// As [`Recorder::open`], through the session's service, which opens each event once for all who record the same.
     ///
     /// A command can't be recorded so, from its exec on, nor can groups, cgroups and counts at exit: all that is one's own alone. Of
-    /// processes those threads are recorded that are there now, and who is born of them.
+    /// processes those threads are recorded that are there now, and who is born of them. Waits are seen by programs of this process, or
+    /// where these can't be loaded by events through the service; then [`Recorder::drain`] waits for the service, for some seconds at most.
     ///
     /// # Errors
     /// [`Error::NoService`]; [`Error::Options`] for what is not shared; [`Error::ServiceRefused`]; as [`Recorder::open`].
@@ -159,8 +174,8 @@ impl Recorder {
                 },
             }
         };
-        let (wanted, numbers, records) = (Windows::default(), HashSet::new(), Vec::new());
-        let shared = Shared { subscription, ring_bytes, wanted, numbers, life: 0, records };
+        let (wanted, numbers, in_vain, records) = (Windows::default(), HashSet::new(), HashSet::new(), Vec::new());
+        let shared = Shared { subscription, ring_bytes, wanted, numbers, in_vain, life: 0, records };
         let mut recorder = Self::new(session, options, &plan, Rings::open(session, &[], None, None)?);
         recorder.descs = plan.descs();
         recorder.notes = plan.notes;
@@ -178,7 +193,10 @@ impl Recorder {
 
     fn learn_numbers(&mut self) -> Result<(), Error> {
         let Some(shared) = &mut self.shared else { return Ok(()) };
-        shared.life = shared.subscription.lives();
+        let life = shared.subscription.lives();
+        if std::mem::replace(&mut shared.life, life) != life {
+            shared.in_vain.clear();
+        }
         // Those of waits are not asked of it.
         let sampled = self.tracking_index - if self.options.off_cpu.is_some() { EVENTS.len() } else { 0 };
         for number in shared.subscription.numbers()? {
@@ -190,25 +208,33 @@ impl Recorder {
         Ok(())
     }
 
-    /// Of a service: puts what the kernel has written by now behind these records; whether there are events that were not known, or
-    /// another life of the service. `None` where there is no service.
-    pub(super) fn read_shared(&mut self, records: &mut Vec<u8>) -> Option<Result<bool, Error>> {
-        let shared = self.shared.as_mut()?;
+    /// Puts what the kernel has written by now behind these records; `None` where there is no service.
+    pub(super) fn read_shared(&mut self, records: &mut Vec<u8>) -> Option<Result<ServiceNews, Error>> {
+        let Shared { subscription, numbers, in_vain, life, .. } = self.shared.as_mut()?;
         let mut has_strangers = false;
-        let flushed = shared.subscription.flush();
-        let drained = flushed.and_then(|()| {
-            shared.subscription.drain(&mut |record| {
-                let id = record.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
-                let is_sample = record.first_chunk().is_some_and(|kind| u32::from_ne_bytes(*kind) == SAMPLE);
-                has_strangers |= is_sample && id.is_some_and(|id| !shared.numbers.contains(&id));
-                records.extend_from_slice(record);
-            })
+        // What is refused now comes later, or not at all.
+        let _ = subscription.flush();
+        let drained = subscription.drain(&mut |record| {
+            let id = record.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
+            let is_sample = record.first_chunk().is_some_and(|kind| u32::from_ne_bytes(*kind) == SAMPLE);
+            has_strangers |= is_sample && id.is_some_and(|id| !numbers.contains(&id) && in_vain.insert(id));
+            records.extend_from_slice(record);
         });
-        let is_another_life = shared.life != shared.subscription.lives();
-        let learns = has_strangers || is_another_life;
-        let learned = drained.and_then(|_| if learns { self.learn_numbers() } else { Ok(()) });
-        // Where others count the same, Linux 6.18 writes the ids of their events: these stay unknown.
-        Some(learned.map(|()| is_another_life || !self.fresh.is_empty()))
+        let (is_away, is_another_life) = (subscription.fd().is_none(), *life != subscription.lives());
+        let learned =
+            drained.and_then(|_| if has_strangers || is_another_life { self.learn_numbers() } else { Ok(()) });
+        let news = match (is_away, is_another_life, self.fresh.is_empty()) {
+            (true, ..) => ServiceNews::Away,
+            (_, true, _) => ServiceNews::AnotherLife,
+            (.., false) => ServiceNews::Events,
+            (.., true) => ServiceNews::Nothing,
+        };
+        Some(learned.map(|()| news))
+    }
+
+    /// Why a service that came back records no more of it, if so.
+    pub(super) fn refused_again(&self) -> Option<&str> {
+        self.shared.as_ref()?.subscription.refusal()
     }
 
     /// Takes out of the ring what is in it, and writes it; answers how many bytes that were.
@@ -216,9 +242,9 @@ impl Recorder {
         let layout = self.descs.last().map(|desc| SampleLayout::new(&desc.attr));
         let Some(shared) = &mut self.shared else { return Ok(0) };
         let (progress, build_ids) = (&mut self.progress, &mut self.build_ids);
-        let Shared { subscription, records, numbers, wanted, .. } = shared;
+        let Shared { subscription, records, numbers, in_vain, wanted, .. } = shared;
         records.clear();
-        let (mut strange_ns, mut sampled) = (u64::MAX, None);
+        let (mut strange_ns, mut sampled, mut has_strangers) = (u64::MAX, None, false);
         let has_waits = self.off_cpu.is_some();
         if has_waits {
             // What is refused now comes later, or not at all: nothing can be done here.
@@ -237,6 +263,7 @@ impl Recorder {
                     }
                     if !numbers.contains(&word(8)) {
                         strange_ns = strange_ns.min(time_ns);
+                        has_strangers |= in_vain.insert(word(8));
                     }
                     progress.samples += 1;
                     if sampled.replace(time_ns).is_none() {
@@ -257,15 +284,20 @@ impl Recorder {
             }
         })?;
         sampled.into_iter().for_each(|at| progress.sampled_at(at));
-        let records = std::mem::take(records);
-        if strange_ns < u64::MAX || shared.life != shared.subscription.lives() {
+        let mut records = std::mem::take(records);
+        if has_strangers || shared.life != shared.subscription.lives() {
             self.learn_numbers()?;
             // Of a CPU that came, or of a service that began anew: how tasks stand is told as of its first sample.
-            if strange_ns < u64::MAX && !self.fresh.is_empty() {
+            if has_strangers && !self.fresh.is_empty() {
                 self.cpu_came_ns = Some(strange_ns);
             }
             self.write_numbers(writer)?;
             self.put_existing_again(writer)?;
+        }
+        if strange_ns < u64::MAX {
+            let mut right = Vec::with_capacity(records.len());
+            Mend::new(&self.descs).put(&records, &mut right);
+            records = right;
         }
         if !records.is_empty() {
             self.put(writer, &records)?;

@@ -9,6 +9,7 @@
 use super::off_cpu::{EVENTS, Encoder, MISSED, SeesWaits};
 use super::open::Switch;
 use super::ours::Taken;
+use super::shared::ServiceNews;
 use super::switch_match::{SwitchItem, SwitchMatch, SwitchTarget, SwitchTold, SwitchWhat};
 use super::{CallChain, Keep, Rate, RecordMode, RecordOptions, Recorder};
 use crate::error::Error;
@@ -48,6 +49,9 @@ pub(super) struct SwitchWaits {
     waiting: Vec<SwitchItem>,
     /// When it was looked last: what was before has come.
     looked_ns: u64,
+    /// Whether the service is away that tells, and when it was seen last that it had gone or come back.
+    is_away: bool,
+    gap_ns: u64,
     since_ns: Option<u64>,
     until_ns: Option<u64>,
     /// The process with whose exec recording begins.
@@ -118,6 +122,8 @@ impl SwitchWaits {
             found,
             waiting: Vec::new(),
             looked_ns: 0,
+            is_away: false,
+            gap_ns: 0,
             since_ns: None,
             until_ns: None,
             awaited: None,
@@ -145,12 +151,16 @@ impl SwitchWaits {
 
     /// Takes out what the kernel has told, and finds waits in what was before `until_ns`.
     fn drain(&mut self, until_ns: u64) {
-        let (mut records, mut is_broken) = (Vec::new(), false);
-        match self.recorder.read_shared(&mut records) {
-            Some(Ok(true)) => self.meet_new_events(),
+        let (mut records, mut is_broken, before_ns) = (Vec::new(), false, pmux_linux::now_ns());
+        let news = self.recorder.read_shared(&mut records);
+        match news {
+            Some(Ok(ServiceNews::Events)) => self.meet_new_events(pmux_linux::now_ns()),
+            Some(Ok(ServiceNews::AnotherLife)) => self.gap(before_ns),
+            Some(Ok(ServiceNews::Away)) if !self.is_away => self.gap(before_ns),
             Some(Err(_)) => is_broken = true,
-            Some(Ok(false)) | None => {}
+            _ => {}
         }
+        self.is_away = matches!(news, Some(Ok(ServiceNews::Away)));
         for ring in self.recorder.rings.each() {
             is_broken |= ring.drain(&mut |record| records.extend_from_slice(record)).is_err();
         }
@@ -165,9 +175,21 @@ impl SwitchWaits {
         ready.into_iter().for_each(|item| self.find(item));
     }
 
-    fn meet_new_events(&mut self) {
+    /// Where threads are is not known at that time: something may have happened of which nothing was told.
+    fn meet_new_events(&mut self, at_ns: u64) {
         self.learn_ids();
-        self.waiting.push(SwitchItem { at_ns: pmux_linux::now_ns(), cpu: 0, what: SwitchWhat::CpuCame });
+        self.waiting.push(SwitchItem { at_ns, cpu: 0, what: SwitchWhat::CpuCame });
+    }
+
+    /// A service has gone, or come back: what it sent last was before.
+    fn gap(&mut self, at_ns: u64) {
+        self.gap_ns = at_ns;
+        self.meet_new_events(at_ns);
+    }
+
+    /// Whether it is known then where threads are.
+    fn knows(&self, at_ns: u64) -> bool {
+        !self.is_away && self.gap_ns <= at_ns
     }
 
     /// What a record says of switches.
@@ -245,7 +267,7 @@ impl SeesWaits for SwitchWaits {
         }
         let followed = self.recorder.follow_cpus();
         if !self.recorder.fresh.is_empty() {
-            self.meet_new_events();
+            self.meet_new_events(pmux_linux::now_ns());
         }
         followed
     }
@@ -282,7 +304,7 @@ impl SeesWaits for SwitchWaits {
         wait_for_programs();
         self.drain(u64::MAX);
         self.awaited = None;
-        if self.since_ns.take().is_some() {
+        if self.since_ns.take().is_some() && self.knows(until_ns) {
             let taken = self.under_way_at(until_ns);
             self.told.append(taken);
         }
@@ -290,7 +312,8 @@ impl SeesWaits for SwitchWaits {
 
     fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error> {
         let now_ns = self.drain_now();
-        Ok(self.since_ns.is_some().then(|| (now_ns, self.under_way_at(now_ns))))
+        let taken = if self.knows(now_ns) { self.under_way_at(now_ns) } else { Taken::default() };
+        Ok(self.since_ns.is_some().then_some((now_ns, taken)))
     }
 
     /// What came last is told with the next call.
@@ -328,7 +351,10 @@ impl SeesWaits for SwitchWaits {
 
     fn losses(&self) -> Vec<String> {
         let what = "times records of switches were lost: waits of that time are missing (a larger ring: -m)";
-        (self.found.lost > 0).then(|| format!("{} {what}", self.found.lost)).into_iter().collect()
+        let lost = (self.found.lost > 0).then(|| format!("{} {what}", self.found.lost));
+        let refused =
+            self.recorder.refused_again().map(|why| format!("waits are missing since the service was away: {why}"));
+        lost.into_iter().chain(refused).collect()
     }
 
     fn misses(&self) -> Option<String> {

@@ -302,14 +302,13 @@ impl Streams {
     }
 
     /// As [`Streams::enable`]. Of a stream that is on already, all that was written until now is in its ring then: before each record that
-    /// waits `go_on` is asked, and from where it says no, what waits is lost, and told as lost.
+    /// waits `go_on` is asked, and from where it says no, what waits comes with the next pass.
     ///
     /// # Errors
     /// As [`Streams::enable`].
     pub fn enable_while(&mut self, id: StreamId, go_on: impl FnMut() -> bool) -> Result<(), ServeError> {
         if self.held.get(&id).is_some_and(|held| held.is_on) {
-            self.catch_up(id, go_on);
-            self.tell_losses(id);
+            self.catch_up(id, pass::OutOfTime::ComesLater, go_on);
             return Ok(());
         }
         self.begin(id);
@@ -334,12 +333,10 @@ impl Streams {
     pub fn disable_while(&mut self, id: StreamId, go_on: impl FnMut() -> bool) {
         self.end(id, go_on);
         self.disarm(id);
-        self.tell_losses(id);
-    }
-
-    fn tell_losses(&self, id: StreamId) {
-        let told = self.held.get(&id).filter(|held| held.ring.tell_losses() == Wake::Now);
-        told.into_iter().for_each(|held| held.bell.ring());
+        let Some(held) = self.held.get(&id) else { return };
+        if held.ring.tell_losses() == Wake::Now {
+            held.bell.ring();
+        }
     }
 
     fn disarm(&self, id: StreamId) {

@@ -5,7 +5,7 @@
 //! costs one piece more than it may, and a round comes to its end. What the kernel found no room for meanwhile is lost, and told by
 //! a record of the kernel's.
 //! A stream that is switched on or off doesn't wait for a round: the place where it begins is noted, and what waits for it when it
-//! ends is written into its ring beforehand.
+//! ends, or when it is switched on once more, is written into its ring beforehand.
 //! Read first: [`Streams::pass_while`].
 //!
 //! **Invariant:** a pass takes out of each kernel ring what was there when it came to it, once; it waits for no reader. Between two
@@ -36,6 +36,13 @@ pub enum RoundRemainder {
     Nothing,
     /// Something: another turn is due.
     Some,
+}
+
+/// What becomes of records of a stream for which there is no time now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OutOfTime {
+    IsLost,
+    ComesLater,
 }
 
 /// Whether a record lies before the one that a stream begins with.
@@ -110,41 +117,42 @@ impl Streams {
         }
     }
 
-    /// A stream ends, once what waits for it is passed on to it.
+    /// A stream ends, once what waits for it is passed on to it. What `go_on` leaves no time for is lost for it.
     pub(super) fn end(&mut self, id: StreamId, go_on: impl FnMut() -> bool) {
-        self.catch_up(id, go_on);
+        self.catch_up(id, OutOfTime::IsLost, go_on);
         if let Some(held) = self.held.get_mut(&id) {
             held.is_on = false;
         }
     }
 
-    /// What waits for a stream in the kernel's rings is passed on to it, and stays there for the others. So it costs what it has asked
-    /// for, however many they are. What `go_on` leaves no time for is lost for it.
-    pub(super) fn catch_up(&mut self, id: StreamId, mut go_on: impl FnMut() -> bool) {
-        let (heads, mut on) = (self.heads(id), true);
-        for (&event, &until) in &heads {
+    /// What waits for a stream in the kernel's rings is passed on to it, and stays there for the others. So it costs what is new for it,
+    /// however many they are.
+    pub(super) fn catch_up(&mut self, id: StreamId, late: OutOfTime, mut go_on: impl FnMut() -> bool) {
+        let (mut reached, mut on) = (BTreeMap::new(), true);
+        for (event, until) in self.heads(id) {
             let Some(held) = self.held.get(&id).filter(|held| held.is_on) else { return };
             let Some(source) = self.sources.get_mut(&event) else { continue };
-            let (now, from) = (Nanos(pmux_linux::now_ns()), held.from.get(&event).copied());
+            let (now, position) = (Nanos(pmux_linux::now_ns()), source.ring.ring.position());
+            let from = held.from.get(&event).copied().filter(|&from| is_before(position, Some(from)));
             let (audience, owners) = (&mut self.audience, &self.owners);
             self.session.engine().audience(event, audience);
-            let mut at = source.ring.ring.position();
+            let mut at = from.unwrap_or(position);
             let is_its_own = |event| owners.get(&event) == Some(&id);
-            let looked = source.ring.ring.look_to(until, &mut |record| {
-                if !is_before(at, from) {
-                    on = on && go_on();
-                    match on {
-                        true => audience.write_to(is_its_own, record, now, |_| held.bell.ring()),
-                        false => held.ring.leave_out(record, now),
-                    }
+            let looked = source.ring.ring.look_between(at, until, &mut |record| {
+                on = on && go_on();
+                match (on, late) {
+                    (true, _) => audience.write_to(is_its_own, record, now, |_| held.bell.ring()),
+                    (false, OutOfTime::IsLost) => held.ring.leave_out(record, now),
+                    (false, OutOfTime::ComesLater) => return,
                 }
                 at = at.wrapping_add(record.len() as u64);
             });
+            reached.insert(event, at);
             self.tally.broken += u64::from(looked.is_err());
             *audience = Audience::default();
         }
         if let Some(held) = self.held.get_mut(&id) {
-            held.from.extend(heads);
+            held.from.extend(reached);
         }
     }
 
