@@ -227,7 +227,9 @@ fn who_is_on_can_have_what_waits() {
         scene.streams.pass();
         read.extend(scene.read());
     }
+    // Each CPU that it was on has a ring of its own: only within one they are in order.
     let times: Vec<u64> = read.into_iter().flatten().collect();
-    assert!(times.is_sorted_by(|one, next| one < next));
-    assert_eq!((scene.streams.all().taken, scene.streams.tally(scene.stream).lost), (times.len() as u64, 0));
+    let distinct: std::collections::BTreeSet<_> = times.iter().collect();
+    assert_eq!((distinct.len(), scene.streams.tally(scene.stream).lost), (times.len(), 0));
+    assert_eq!(scene.streams.all().taken, times.len() as u64);
 }
